@@ -4,6 +4,7 @@
     python -m sealed --packages DIR --twins 2                    the reference with so many noise twins
     python -m sealed --packages DIR --level kernel --only h      one set, at another level
     python -m sealed --packages DIR --kind healthy               one kind of pairs
+    python -m sealed --packages DIR --keep RUNS                  runs stay in RUNS, and are not captured again
 
 Sets h and j were written without knowledge of the rules, and are not looked at while these are worked on: so only
 figures are printed. The others were such ones, and have been opened since: what is wrong there is worked on.
@@ -38,6 +39,7 @@ SECONDS = 300
 class Options:
     packages: Path
     folder: Path
+    keeps: bool
     twins: int
     level: str
 
@@ -63,6 +65,8 @@ def ulpscope(options: Options, group: str, *words: str) -> subprocess.CompletedP
 
 
 def captured(options: Options, group: str, arguments: Sequence[str], out: Path, *more: str) -> Path:
+    if (out / "twins" if more else out).exists():
+        return out
     words = ("run", "--level", options.level, *more, "-o", str(out), "--", sys.executable, "train.py", *arguments)
     done = ulpscope(options, group, *words)
     if done.returncode:
@@ -75,10 +79,24 @@ def compared(options: Options, group: str, number: int, case: dict[str, Any]) ->
     target = captured(options, group, case["target"], folder / "target")
     twins = ("--twins", str(options.twins), "--like", str(target)) if options.twins else ()
     reference = captured(options, group, case["reference"], folder / "reference", *twins)
+    if not twins and (reference / "twins").exists():
+        reference = without_twins(reference, folder / "alone")
     done = ulpscope(options, group, "compare", str(reference), str(target), "--json")
-    shutil.rmtree(folder)
+    if options.keeps:
+        (folder / "answer.json").write_text(done.stdout)
+    else:
+        shutil.rmtree(folder)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def without_twins(trace: Path, alone: Path) -> Path:
+    """The same trace, as if it had none."""
+    alone.mkdir(exist_ok=True)
+    for part in trace.iterdir():
+        if part.name != "twins" and not (alone / part.name).exists():
+            (alone / part.name).symlink_to(part)
+    return alone
 
 
 def is_accepted(finding: dict[str, Any], expect: dict[str, Any]) -> bool:
@@ -132,9 +150,11 @@ def main() -> None:
     parser.add_argument("--only", choices=(*OPENED, *SEALED), action="append")
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as workers:
-        options = Options(args.packages.resolve(), Path(folder), args.twins, args.level)
+        runs = args.keep.resolve() if args.keep else Path(folder)
+        options = Options(args.packages.resolve(), runs, bool(args.keep), args.twins, args.level)
         cases = [
             (options, group, number, case)
             for group in args.only or SEALED
