@@ -1,11 +1,11 @@
 """How errors grow in sound calls: output error over what came in, each with its rounding, measured over healthy runs.
 
-    cd benchmarks && python -m sealed --packages DIR --kind healthy --only a --keep RUNS      capture runs and keep them
-    python gains.py RUNS                                                                      what their calls pass on
+    cd benchmarks && python -m sealed --packages DIR --kind healthy --only a --keep RUNS    capture runs and keep them
+    python gains.py RUNS                                                                    what their calls pass on
 
 Counted are calls of healthy pairs in another precision, whose operands differ by rounding only. The limits that compare
-uses (src/ulpscope/judge/rounding/limits.py) stand beside what was measured. A model counts as one: per family and direction,
-the least gain that 99.9 % of its calls keep, and of these numbers the median and the largest over all models.
+uses (src/ulpscope/judge/rounding/limits.py) stand beside what was measured. A model counts as one: per family and
+direction, the least gain that 99.9 % of its calls keep, and of these numbers the median and the largest over all models.
 """
 
 import argparse
@@ -69,13 +69,14 @@ def main() -> None:
                 key = (family, direction, name) if args.operations else (family, direction)
                 found[key][folder].append(gain)
                 limits[key] = max(limits.get(key, 0.0), limit)
-    print(f"{'':44} {'calls':>8} {'models':>6} {'median':>7} {'99.9 %: median':>15} {'largest':>8} {'max':>8} {'limit':>6}")
+    heads = f"{'calls':>8} {'models':>6} {'median':>7} {'99.9 %: median':>15} {'largest':>8} {'max':>8} {'limit':>6}"
+    print(f"{'':44} {heads}")
     for key, models in sorted(found.items()):
         everything = np.concatenate([np.array(gains) for gains in models.values()])
         shares = np.array([np.quantile(gains, SHARE) for gains in models.values()])
         print(
-            f"{' '.join(key):44} {len(everything):8} {len(models):6} {np.median(everything):7.2f} {np.median(shares):15.2f} "
-            f"{shares.max():8.2f} {everything.max():8.2f} {limits[key]:6g}"
+            f"{' '.join(key):44} {len(everything):8} {len(models):6} {np.median(everything):7.2f} "
+            f"{np.median(shares):15.2f} {shares.max():8.2f} {everything.max():8.2f} {limits[key]:6g}"
         )
 
 

@@ -2,8 +2,9 @@
 
     cd benchmarks && python -m sealed.devices --device cuda [--jobs 16] [--out FILE]
 
-The models are those of the opened sets e and g, none of which was run on an accelerator before. The reference is the float32 run on the
-CPU, the target runs on the device in float32, under bfloat16 autocast and with bfloat16 weights; their faults are scored there, too.
+The models are those of the opened sets e and g, none of which was run on an accelerator before. The reference is the
+float32 run on the CPU, the target runs on the device in float32, under bfloat16 autocast and with bfloat16 weights; their
+faults are scored there, too.
 """
 
 import argparse
@@ -72,7 +73,7 @@ class Runs:
         """How it was answered, and the first sentence."""
         try:
             target = self.captured(self._device, case.group, case.target)
-            reference = references[case.group, *case.reference]
+            reference = references[(case.group, *case.reference)]
             answer = json.loads(self._ulpscope("compare", str(reference), str(target), "--json").stdout)
         except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
             return "not run", str(error)[-600:]

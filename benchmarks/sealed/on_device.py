@@ -1,7 +1,7 @@
 """Runs a script of the opened sets e and g on an accelerator: `python on_device.py cuda GROUP MODEL [options]`.
 
-The scripts compute on the CPU. Here their models, batches, autocast and loss scales are on the device; weights and data are drawn
-as before.
+The scripts compute on the CPU. Here their models, batches, autocast and loss scales are on the device; weights and data
+are drawn as before.
 """
 
 import runpy
