@@ -3,9 +3,9 @@
     cd benchmarks && python -m sealed --packages DIR --kind healthy --only a --keep RUNS    capture runs and keep them
     python gains.py RUNS                                                                    what their calls pass on
 
-Counted are calls of healthy pairs in another precision, whose operands differ by rounding only. The limits that compare
-uses (src/ulpscope/judge/rounding/limits.py) stand beside what was measured. A model counts as one: per family and
-direction, the least gain that 99.9 % of its calls keep, and of these numbers the median and the largest over all models.
+Counted are calls of healthy pairs in another precision, whose operands differ by rounding only. The limits of
+compare (src/ulpscope/judge/rounding/limits.py) stand beside what was measured. A model counts as one: per family and
+direction, the least gain that 99.9 % of its calls keep, and of these the median and the largest over all models.
 """
 
 import argparse

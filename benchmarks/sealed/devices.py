@@ -3,7 +3,7 @@
     cd benchmarks && python -m sealed.devices --device cuda [--jobs 16] [--out FILE]
 
 The models are those of the opened sets e and g, none of which was run on an accelerator before. The reference is the
-float32 run on the CPU, the target runs on the device in float32, under bfloat16 autocast and with bfloat16 weights; their
+float32 run on the CPU, the target runs on the device in float32, under bfloat16 autocast and with bfloat16 weights;
 faults are scored there, too.
 """
 
