@@ -83,7 +83,7 @@ def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
         if any(_axes_apart(one.get(place), other.get(place), axes) for place in AXIS_PLACES):
             return True
     both = [(one[place], other[place]) for place in one if place in other and _tells(one[place], other[place])]
-    noise = COMPUTED_NOISE * evidence.coarsest
+    noise = COMPUTED_NOISE * evidence.precision.coarsest
     return any(isinstance(entry, bool | str) or not _may_be_computed(entry, told, noise) for entry, told in both)
 
 

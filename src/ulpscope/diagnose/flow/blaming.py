@@ -25,7 +25,7 @@ def blame_loss(follower: Follower) -> None:
     losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
     followed = [slot for slot in losses if flow.states[slot.values] is not AFTER_CHOICE]
     worst = max(followed, key=evidence.error, default=None)
-    most = LOSS_ROUNDOFFS * evidence.coarsest
+    most = LOSS_ROUNDOFFS * evidence.precision.coarsest
     if worst is not None and most < evidence.error(worst) < math.inf and not _amplifies(evidence):
         came_in = evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
         maker = flow.first_slot.get(worst.values, worst)

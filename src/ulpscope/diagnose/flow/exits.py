@@ -44,7 +44,7 @@ def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
     # In noise what leaves a step says little about a small part of a model, but enough about all of its data.
     data = _data_of(evidence)
     in_other_order = all(b.slot.values in data and _is_other_order(evidence, b.slot.values) for b in births)
-    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.coarsest) if in_other_order else LAST_BITS
+    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.precision.coarsest) if in_other_order else LAST_BITS
     left = _worst_exit(evidence, flow.states, read, most)
     return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
 

@@ -53,10 +53,10 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder
             noise = max(noise, _worst(evidence, [row]))
             continue
         before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=noise)
-        least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
+        least = LIMITS.rounding * max(evidence.precision.roundoffs[row], evidence.precision.resolutions[row])
         gain = HEALED_GAIN if given else LIMITS.gap_gain
         if not evidence.operands[row].error <= max(
-            gain * math.hypot(before, least), last_bits(evidence.roundoffs[row])
+            gain * math.hypot(before, least), last_bits(evidence.precision.roundoffs[row])
         ):
             came_in[row] = before
     used = gaps.read | {source for given in sources.values() for source in given}

@@ -407,7 +407,7 @@ def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
 
 def made_roundoff(evidence: RankEvidence, gap: Gap) -> float:
     """The coarsest unit roundoff of what the calls of a gap make on the way."""
-    known = evidence.made_roundoffs
+    known = evidence.precision.made_roundoffs
     reference = (known.reference.get(call, 0.0) for call in gap.only_reference)
     return max((*reference, *(known.target.get(call, 0.0) for call in gap.only_target)), default=0.0)
 
