@@ -19,13 +19,14 @@ from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.registry import Family, Operation, Trait, is_in_place, operation
+from ulpscope.operations.registry import Family, Operation, only_writes, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
     MAKING_ROLES,
     MODULE_BACKWARD_KIND,
+    MODULE_KIND,
     OPTIMIZER_KIND,
     OTHER_PHASE,
     UPDATE_PHASE,
@@ -111,9 +112,12 @@ class RankEvidence:
         return [slot.values for slot in self.slots_of[pair] if not slot.makes and not self.only_writes(slot)]
 
     def only_writes(self, slot: Slot) -> bool:
-        """Whether a call writes the whole of this and reads nothing of it, as an initialiser does."""
-        overwrites = self.operations[slot.pair].has(Trait.OVERWRITING)
-        return overwrites and slot.place == "args.0" and is_in_place(self.calls["op"][slot.pair])
+        """Whether a call writes the whole of this and reads nothing of it."""
+        return only_writes(self.calls["op"][slot.pair], slot.place)
+
+    def is_outermost_module(self, pair: int) -> bool:
+        """Whether it is the call of a module that no other call is around: of a whole model."""
+        return self.calls["kind"][pair] == MODULE_KIND and self.calls["parent"][pair] is None
 
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""

@@ -26,7 +26,6 @@ from ulpscope.records.enums import (
     GRADIENT_ROLE,
     INPUT_ROLE,
     LOSS_ROLE,
-    MODULE_KIND,
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
 )
@@ -71,8 +70,7 @@ def _data_of(evidence: RankEvidence) -> set[int]:
     calls, found = evidence.calls, set[int]()
     for slot in reversed(evidence.by_role.get(INPUT_ROLE, [])):
         pair = slot.pair
-        outermost = calls["kind"][pair] == MODULE_KIND and calls["parent"][pair] is None
-        if not outermost and calls["module"][pair] is not None:
+        if not evidence.is_outermost_module(pair) and calls["module"][pair] is not None:
             continue
         moved = evidence.operations[pair].has(Trait.MOVING)
         if calls["phase"][pair] == FORWARD_PHASE or (moved and any(s.values in found for s in evidence.made(pair))):
@@ -131,7 +129,7 @@ def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container
     trained = {steps[slot.pair] for slot in (*losses, *gradients)}
     made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]
     outermost = [slot for slot in made if evidence.calls["parent"][slot.pair] is None]
-    results = [slot for slot in outermost if evidence.calls["kind"][slot.pair] == MODULE_KIND]
+    results = [slot for slot in outermost if evidence.is_outermost_module(slot.pair)]
     wrong_at_last = any(states[slot.values] in WRONG for slot in outermost if slot.values not in read)
     leaving = (*losses, *gradients, *results)
     if not leaving or wrong_at_last or not all(evidence.values.compared[slot.values] for slot in leaving):

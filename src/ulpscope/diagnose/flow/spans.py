@@ -24,7 +24,6 @@ from ulpscope.records.enums import (
     GRAD_INPUT_ROLE,
     GRADIENT_ROLE,
     LOSS_ROLE,
-    MODULE_KIND,
     OTHER_PHASE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
@@ -74,8 +73,7 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder
 def _leaves(evidence: RankEvidence, slot: Slot, used: Container[int]) -> bool:
     """Whether it is what a step is for, the result of a whole model, or nothing is made of it; a gradient goes on in
     the engine, to parameters."""
-    outermost = evidence.calls["kind"][slot.pair] == MODULE_KIND and evidence.calls["parent"][slot.pair] is None
-    if slot.role in LEAVING or (outermost and slot.makes):
+    if slot.role in LEAVING or (slot.makes and evidence.is_outermost_module(slot.pair)):
         return True
     return slot.values not in used and slot.role != GRAD_INPUT_ROLE
 
