@@ -11,7 +11,6 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
-from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.order import (
     OF_A_DIFFERENCE,
     OF_THE_MODELS,
@@ -22,6 +21,7 @@ from ulpscope.diagnose.detectors.order import (
 from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
 from ulpscope.diagnose.flow.mathematics import factor_of
+from ulpscope.diagnose.flow.moves import one_run_of
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT

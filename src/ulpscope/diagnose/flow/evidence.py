@@ -19,7 +19,7 @@ from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.registry import Family, Operation, only_writes, operation
+from ulpscope.operations.registry import Family, Operation, Trait, only_writes, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_INPUT_ROLE,
@@ -161,6 +161,18 @@ class RankEvidence:
     def executed(self) -> Pair[dict[int, Operation]]:
         """What every call of either side executes, by id."""
         return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
+
+    @cached_property
+    def rounding_inside(self) -> Pair[set[int]]:
+        """Ids of the calls of either run that may round inside: in a call of the run's own, nobody sees that."""
+
+        def rounding(calls: pl.DataFrame) -> set[int]:
+            own = (op for op in calls["op"].unique() if not op.startswith(("torch.", "aten.")))
+            known = (op for op in calls["op"].unique() if operation(op).has(Trait.ROUNDING_INSIDE))
+            ops = {*own, *known}
+            return set(calls.filter(pl.col("op").is_in(list(ops)))["id"])
+
+        return self.plan.calls.map(rounding)
 
     @cached_property
     def unpaired_operations(self) -> set[Operation]:

@@ -12,6 +12,7 @@ import polars as pl
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import KEPT_ROLES, reference_place
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.mathematics import is_asked_otherwise
 from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
 from ulpscope.diagnose.limits import (
     EXIT_ROUNDOFFS,
@@ -60,9 +61,7 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     computed = birth.slot.makes and bool(evidence.given(pair))
     if birth.slot.role in KEPT_ROLES or (computed and birth.slot.values not in read):
         return True
-    asked = (evidence.other_numbers, evidence.asked_for_more)
-    otherwise = any(call in pairs for pairs in asked for call in (pair, evidence.forwards[pair]))
-    return otherwise or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+    return is_asked_otherwise(evidence, pair) or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 
 def _data_of(evidence: RankEvidence) -> set[int]:

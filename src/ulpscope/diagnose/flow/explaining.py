@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in
+from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in, rounds_inside
 from ulpscope.diagnose.flow.updates import compare_updates
 from ulpscope.diagnose.limits import COARSE_SKETCH, LAST_BITS
 from ulpscope.judge.rounding.families import (
@@ -122,10 +122,10 @@ class Explainer:
         """Forget what was noted: the run is gone through again."""
         self._worst.clear()
 
-    def note(self, slot: Slot, error: float) -> None:
-        """Tell of an error that was judged."""
+    def note(self, slot: Slot, explained: Explained) -> None:
+        """Tell of an error that was judged; of what has cancelled it counts for what there was before."""
         step = self.evidence.calls["step"][slot.pair]
-        self._worst[step] = max(self._worst[step], error)
+        self._worst[step] = max(self._worst[step], explained.error / explained.widened)
 
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
@@ -138,7 +138,9 @@ class Explainer:
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
         output = self.evidence.operands[slot.values]
-        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        # What cancels to zero in the reference is measured against what rounding has left of it in the target.
+        size = output.norm or float(self.evidence.sides.target.summaries.norm[slot.values])
+        widened = max(account.norm / size, 1.0) if size > 0 else 1.0
         saturated = math.inf if account.incoming > self.limits.saturated else 0.0
         base = math.hypot(account.incoming, account.floor.told)
         return Explained(
@@ -162,9 +164,7 @@ class Explainer:
         roundoff = max((evidence.precision.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
             family = evidence.operations[slot.pair].family
-            # What a call of the run's own does inside, nobody sees.
-            own = not evidence.calls["op"][slot.pair].startswith(("torch.", "aten."))
-            rounds = own or evidence.operations[slot.pair].has(Trait.ROUNDING_INSIDE)
+            rounds = evidence.calls["id"][slot.pair] in evidence.rounding_inside.target
             inner = evidence.precision.inner_roundoff(slot.pair) if rounds else 0.0
             roundoff = max(roundoff, inner, self._coarse.get(family, 0.0))
             # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
@@ -172,7 +172,7 @@ class Explainer:
             size = evidence.operands[slot.values].rms
             roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0) if size > 0 else 0.0)
         elif gap.calls:
-            inner = evidence.precision.inner_roundoff(slot.pair)
+            inner = evidence.precision.inner_roundoff(slot.pair) if rounds_inside(evidence, gap) else 0.0
             roundoff = max(roundoff, inner, *self._coarse.values(), made_roundoff(evidence, gap))
         measured, resolution = self._measured[slot.values], evidence.precision.resolutions[slot.values]
         floor = _Floor(

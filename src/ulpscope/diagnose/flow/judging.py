@@ -360,7 +360,7 @@ class Follower:
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
-        self.explainer.note(slot, error)
+        self.explainer.note(slot, everything)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > expected or self._is_other_mathematics(slot, sources, everything, gap):
             self.born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
@@ -388,7 +388,7 @@ class Follower:
             return False
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, told.most
         self.flow.chances[slot.row] = told.chance
-        self.explainer.note(slot, explained.error)
+        self.explainer.note(slot, explained)
         if explained.error > told.most or self._is_other_mathematics(slot, sources, explained, gap):
             self.born(slot, cause, explained.incoming, told.most, gain=explained.gain, gap=gap)
         elif told.beyond and any(self.flow.states[source] in WRONG for source in sources):

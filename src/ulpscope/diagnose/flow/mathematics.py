@@ -54,10 +54,14 @@ class Mathematics:
             return True
         if loses_precision(self.evidence, slot, sources):
             return True
-        if gap is not None or not slot.makes or slot.row in self.updates:
+        if slot.row in self.updates or not (slot.makes if gap is None else self._is_followed(slot, gap)):
             return False
         sound = all(states[row] in (IDENTICAL, ROUNDING) for row in sources)
         return sound and makes_factor(self.evidence, slot, sources, explained.widened, self.gaps.parameter_storages)
+
+    def _is_followed(self, slot: Slot, gap: Gap) -> bool:
+        """Whether all is known that a value behind calls without partners was made of."""
+        return bool(gap.calls) and bool(gap.sources) and not (gap.half_seen or gap.adds or gap.written)
 
     def _is_changed_in_one_run(self, slot: Slot, gap: Gap, states: Sequence[State]) -> bool:
         if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
@@ -91,6 +95,12 @@ def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explain
     return kind not in BACKWARD_KINDS and of_some_size
 
 
+def is_asked_otherwise(evidence: RankEvidence, pair: int) -> bool:
+    """Whether a call, or the forward of a backward, is given an argument that asks for something else."""
+    asked = (evidence.other_numbers, evidence.asked_for_more)
+    return any(call in pairs for pairs in asked for call in (pair, evidence.forwards[pair]))
+
+
 def loses_precision(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> bool:
     """Whether a call of one run gives its result in a coarser type than all that both runs are in, of operands that
     have the same types."""
@@ -121,7 +131,8 @@ def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origins: Se
     change, origin = min(zip(changes, like, strict=True), key=lambda each: float(np.linalg.norm(each[0])))
     apart = np.asarray(known[1][row], np.float64) - known[0][origin]
     size = float(np.linalg.norm(change))
-    least = CHANGED_ROUNDOFFS * max(unit_roundoff(side.dtype[each]) for each in (row, origin))
+    roundings = min(1.0 + len(gap.calls), CHANGED_ROUNDOFFS)
+    least = roundings * max(unit_roundoff(side.dtype[each]) for each in (row, origin))
     if all(executed[call].has(Trait.MOVING, Trait.VIEW) for call in gap.calls):
         if slot.role not in KEPT_ROLES:
             return False

@@ -128,7 +128,9 @@ class GapFinder:
             if sources and self.has_other_summands(slot):
                 return replace(between, sources=())
             if sources:
-                return replace(between, sources=(*sources, *self._kept_gradient(slot)), adds=True)
+                walked = (row for row in between.sources if row in self.evidence.gradients)
+                together = dict.fromkeys((*sources, *walked, *self._kept_gradient(slot)))
+                return replace(between, sources=tuple(together), adds=True)
         if slot.role in KEPT_ROLES or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
@@ -136,12 +138,17 @@ class GapFinder:
         return between if max(made) >= 0 else self._uncaptured(slot)
 
     def has_other_summands(self, slot: Slot) -> bool:
-        """Whether calls without partners send a part of this gradient, in either run."""
+        """Whether calls without partners send a part of this gradient, in a run that does not show which call made it:
+        what a call has made is no sum of the engine."""
         rows = self._is_gradient_of(slot)
         sides = zip(self.evidence.sides, self.runs, strict=True)
         if slot.role == GRADIENT_ROLE:
             return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
-        return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in rows)
+        return any(
+            int(side.producer[slot.values]) < 0 and int(side.id[row]) in run.read_by_strangers
+            for side, run in sides
+            for row in rows
+        )
 
     def _is_gradient_of(self, slot: Slot) -> list[int]:
         """Rows of the values that a gradient is of: a parameter, or what the forward read or made."""
@@ -346,7 +353,8 @@ class GapFinder:
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
-        if slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
+        is_parameters_gradient = self.evidence.storage(slot) in self.gradient_storages
+        if is_parameters_gradient or slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
             return False
         calls = self.evidence.calls
         if slot.role == INPUT_ROLE and calls["id"][slot.pair] > self._unseen.get(calls["step"][slot.pair], sys.maxsize):
@@ -410,6 +418,12 @@ def made_roundoff(evidence: RankEvidence, gap: Gap) -> float:
     known = evidence.precision.made_roundoffs
     reference = (known.reference.get(call, 0.0) for call in gap.only_reference)
     return max((*reference, *(known.target.get(call, 0.0) for call in gap.only_target)), default=0.0)
+
+
+def rounds_inside(evidence: RankEvidence, gap: Gap) -> bool:
+    """Whether a call of a gap may round inside to the type that autocast gives it."""
+    known = evidence.rounding_inside
+    return not (known.reference.isdisjoint(gap.only_reference) and known.target.isdisjoint(gap.only_target))
 
 
 def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:
