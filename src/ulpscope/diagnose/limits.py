@@ -83,6 +83,8 @@ LEFTOVER_FEW = 16
 (zoo: stale_gradients); of fewer elements than the third number so much could be chance."""
 LEFTOVERS_TRIED = 4
 """Earlier contents: as the backward left it, as clipping left it, and those of a step before."""
+SIBLINGS = 3
+"""Layers of one kind, from which on one that differs is the odd one."""
 FEW_PAIRED = 1 / 3
 """Share of the calls, in the run that makes fewer, below which two runs are not of one model. Two runs of one model
 pair nine tenths and more, two of different models a quarter at most (measured)."""
