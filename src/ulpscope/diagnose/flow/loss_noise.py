@@ -9,10 +9,13 @@ much was not made by rounding, although no call stands out of it.
 import math
 from collections.abc import Container, Iterator
 
+import polars as pl
+
 from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.limits import UNSEEN_CALLS
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.operations.registry import Family, Trait
-from ulpscope.records.enums import BACKWARD_KIND, GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE
+from ulpscope.records.enums import BACKWARD_KIND, FORWARD_PHASE, GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE, Kind
 
 CASTING = (Family.CONTRACTION, Family.CONVOLUTION, Family.ATTENTION)
 """Whose operands autocast casts before they are multiplied, unseen."""
@@ -31,10 +34,26 @@ def usual_distance(evidence: RankEvidence, step: int, parameters: Container[int]
     rounds_unseen = any(
         evidence.calls["id"][evidence.forwards[pair]] in evidence.rounding_inside.target for pair in backwards
     )
-    if not backwards or not evidence.complete or evidence.has_compiled or rounds_unseen:
+    if (
+        not backwards
+        or not evidence.complete
+        or evidence.has_compiled
+        or rounds_unseen
+        or _is_rewritten(evidence, step)
+    ):
         return None
     effects = (effect for pair in backwards for effect in _effects(evidence, pair, parameters))
     return math.sqrt(math.fsum(effect**2 for effect in effects))
+
+
+def _is_rewritten(evidence: RankEvidence, step: int) -> bool:
+    """Whether many of a step's forward calls have no partner: what these round is not seen."""
+    of_forward = (pl.col("step") == step) & (pl.col("phase") == FORWARD_PHASE) & (pl.col("kind") == Kind.API.value)
+    counts = [
+        (lone.filter(of_forward).height, calls.filter(of_forward).height)
+        for lone, calls in zip(evidence.plan.unmatched, evidence.plan.calls, strict=True)
+    ]
+    return any(lone > UNSEEN_CALLS * every for lone, every in counts)
 
 
 def _effects(evidence: RankEvidence, backward: int, parameters: Container[int]) -> Iterator[float]:
