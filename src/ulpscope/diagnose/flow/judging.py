@@ -15,6 +15,7 @@ from ulpscope.diagnose.flow.by_twins import TwinJudge
 from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
+from ulpscope.diagnose.flow.formulas import Formulas
 from ulpscope.diagnose.flow.mathematics import Mathematics
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
@@ -36,7 +37,7 @@ from ulpscope.diagnose.flow.states import (
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
 from ulpscope.diagnose.flow.unseen import Unseen
-from ulpscope.diagnose.limits import DRAWN_GAIN, PLAINLY_WRONG, SAME_ERROR
+from ulpscope.diagnose.limits import DRAWN_GAIN, LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.operations.registry import Family, Trait
@@ -79,6 +80,7 @@ class Follower:
         updates = self.explainer.updates
         self.by_twins = None if known is None else TwinJudge(evidence, known, updates, self.allowances)
         self.mathematics = Mathematics(evidence, self.gaps, updates, limits)
+        self.formulas = Formulas(evidence, self.gaps)
         self.unseen = Unseen(evidence, updates, limits)
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
@@ -398,6 +400,11 @@ class Follower:
         return True
 
     def _is_other_mathematics(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
+        if gap is not None and max(explained.floor, explained.incoming) > LAST_BITS:
+            apart = self.formulas.apart(slot, gap)
+            if apart is not None and apart > LAST_BITS:
+                self.flow.other_functions.add(slot.values)
+                return True
         return self.mathematics.is_other(slot, sources, explained, gap=gap, states=self.flow.states)
 
     def _follows_choice(self, sources: list[int]) -> bool:

@@ -42,7 +42,8 @@ LEAVING = (*KEPT_ROLES, LOSS_ROLE, GRADIENT_ROLE, PARAMETER_AFTER_ROLE, STATE_AF
 def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder) -> list[Birth]:
     """Differences that began where the runs are written otherwise, if nothing of them is left."""
     moved = moved_calls(evidence) if flow.births else Pair(frozenset[int](), frozenset[int]())
-    births = [birth for birth in flow.births if _is_written_otherwise(evidence, birth, moved)]
+    tried = flow.other_functions
+    births = [b for b in flow.births if b.slot.values not in tried and _is_written_otherwise(evidence, b, moved)]
     if not births:
         return []
     came_in = {birth.slot.values: _worst(evidence, sources.get(birth.slot.values, ())) for birth in births}
