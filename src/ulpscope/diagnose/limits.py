@@ -173,9 +173,8 @@ SAME_PRECISION, OTHER_PRECISION = 0.9, 0.2
 """Share of the parameters that have the same types in both runs if these are in one precision, and of values that have
 others, at most. Measured: 5 and 7 % where a single place lost its type, 21 % under autocast. Chosen."""
 CHANGED_ROUNDOFFS, NEARLY_SAME, CHANGED_SHARE = 4.0, 0.3, 0.5
-"""Calls that only one run makes change a value a little if it is more roundoffs of its own further than they are calls,
-or so many, and less than that share of it. The other run lacks the change if it has less than the third number of it.
-Chosen."""
+"""Calls that only one run makes change a value a little if it is so many roundoffs of its own further, and less than
+that share of it. The other run lacks the change if it has less than the third number of it. Chosen."""
 LEAST_SCATTER = 0.1
 """Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/trace-format.md)."""
 SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645

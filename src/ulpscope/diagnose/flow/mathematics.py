@@ -131,8 +131,7 @@ def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origins: Se
     change, origin = min(zip(changes, like, strict=True), key=lambda each: float(np.linalg.norm(each[0])))
     apart = np.asarray(known[1][row], np.float64) - known[0][origin]
     size = float(np.linalg.norm(change))
-    roundings = min(1.0 + len(gap.calls), CHANGED_ROUNDOFFS)
-    least = roundings * max(unit_roundoff(side.dtype[each]) for each in (row, origin))
+    least = CHANGED_ROUNDOFFS * max(unit_roundoff(side.dtype[each]) for each in (row, origin))
     if all(executed[call].has(Trait.MOVING, Trait.VIEW) for call in gap.calls):
         if slot.role not in KEPT_ROLES:
             return False
