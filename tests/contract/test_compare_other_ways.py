@@ -42,13 +42,16 @@ def squared(net: Net, x: Tensor) -> Tensor:
     return functional.mse_loss(net(x).float(), x.flip(-1))
 
 
+SIZES = torch.linspace(0.2, 2.0, 10).unsqueeze(-1)
+
+
 def normalised(net: Net, x: Tensor) -> Tensor:
-    made = net(x).float()
+    made = SIZES * net(x).float()
     return (functional.normalize(made, dim=-1) * functional.normalize(x, dim=-1)).square().mean()
 
 
 def normalised_otherwise(net: Net, x: Tensor) -> Tensor:
-    made = net(x).float()
+    made = SIZES * net(x).float()
     return (made / (made.norm(dim=-1, keepdim=True) + 2e-3) * functional.normalize(x, dim=-1)).square().mean()
 
 
