@@ -11,6 +11,7 @@ import pytest
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.records.findings import Outcome
 from ulpscope.records.pairs import Judgement
 from ulpscope.workflows.compare.command import CompareResult, compare
 
@@ -386,3 +387,38 @@ def test_the_tensors_of_a_call_are_not_looked_through_for_each_of_them(
     few = looked_at(tmp_path / "few", 10)
     assert few > 0
     assert looked_at(tmp_path / "many", 40) <= 4.5 * few
+
+
+def test_a_gradient_of_unseen_summands_is_judged_as_unknown(tmp_path: Path) -> None:
+    """Of what was sent to a value only zeros were seen; what it got is more than that, and nobody knows from where."""
+
+    def run(dtype: str, error: float) -> HandmadeRun:
+        made = HandmadeRun()
+        linear = made.call(LINEAR, reads={"args.0": made.value(numbers(64, 16))}, **INSIDE)
+        result = made.value(numbers(64, 32, seed=1), dtype=dtype, producer=linear)
+        made.use(linear, "output", "output.0", result)
+        relu = made.call("torch.relu", reads={"args.0": result}, makes={"output.0": numbers(64, 32, seed=2)}, **INSIDE)
+        nothing = made.value(np.zeros((64, 32)), dtype=dtype)
+        made.call("torch.relu", makes={"args.0": nothing}, forward=relu, **INSIDE, **BACK)
+        got = made.value(numbers(64, 32, seed=3) + error * numbers(64, 32, seed=4), dtype=dtype)
+        made.call(LINEAR, reads={"output.0": got}, forward=linear, **INSIDE, **BACK)
+        return made
+
+    assert compared(tmp_path, run("float32", 0.0), run("float16", 1.6e-3)).comparison.outcome is Outcome.AGREE
+
+
+def test_what_cancels_to_zero_in_one_run_is_measured_by_what_went_in(tmp_path: Path) -> None:
+    """A bias that softmax does not feel: its gradients add up to nothing, or to what rounding left of them."""
+
+    def run(dtype: str, left: float) -> HandmadeRun:
+        made = HandmadeRun()
+        linear = made.call(
+            LINEAR, reads={"args.2": made.value(np.ones(1))}, makes={"output.0": numbers(90, 1)}, **INSIDE
+        )
+        sent = made.value(numbers(90, 1, seed=1), dtype=dtype)
+        back = made.call(LINEAR, reads={"output.0": sent}, makes={"args.2": [left]}, forward=linear, **INSIDE, **BACK)
+        assert back > linear
+        return made
+
+    result = compared(tmp_path, run("float32", 0.0), run("float16", 1e-3))
+    assert (LINEAR, "args.2") not in blamed(result)

@@ -46,14 +46,17 @@ def test_a_call_that_one_run_lacks_has_not_moved(tmp_path: Path) -> None:
 
 
 def updated(
-    *steps: int, names: tuple[str, ...] = ("a.weight", "b.weight"), shape: tuple[int, ...] = (8, 8)
+    *steps: int,
+    names: tuple[str, ...] = ("a.weight", "b.weight"),
+    shape: tuple[int, ...] = (8, 8),
+    cancelled: int | None = None,
 ) -> HandmadeRun:
-    """In each step a forward, and so many updates; from the second on with the same gradients."""
+    """In each step a forward, and so many updates of the same gradients; in one step these are zeros."""
     run = HandmadeRun()
     for step, times in enumerate(steps):
         run.step = step
         run.call("Net", kind="module", reads={"args.0": run.value(X)}, **INSIDE)
-        gradients = {name: run.value(np.full(shape, 0.25)) for name in names}
+        gradients = {name: run.value(np.full(shape, 0.0 if step == cancelled else 0.25)) for name in names}
         for _ in range(times):
             call = run.call("torch.optim.sgd.SGD", kind="optimizer", phase="update")
             for name, gradient in gradients.items():
@@ -69,6 +72,10 @@ def test_an_update_that_one_run_makes_twice_is_told_where_numbers_say_nothing(tm
     (found,) = optimizers(compared(tmp_path, updated(1, 1, 1), updated(1, 2, 1)))
     assert (found.place.step, found.evidence.history.updated_in) == (1, "target")
     assert found.evidence.history.parameters == ("a.weight", "b.weight")
+
+
+def test_gradients_that_are_exactly_zero_are_given_all_the_same(tmp_path: Path) -> None:
+    assert not optimizers(compared(tmp_path, updated(1, 1, 1, cancelled=1), updated(1, 1, 1)))
 
 
 def test_a_last_step_that_ended_before_its_update_lacks_none(tmp_path: Path) -> None:

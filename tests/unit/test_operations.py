@@ -16,7 +16,7 @@ from ulpscope.judge.rounding.families import (
     spread_gain,
     summed_length,
 )
-from ulpscope.operations.registry import Family, operation
+from ulpscope.operations.registry import Family, only_writes, operation
 
 Array = np.ndarray[Any, Any]
 
@@ -266,3 +266,11 @@ def test_a_row_that_is_picked_again_and_again_multiplies_its_error() -> None:
     output = operand(picked)
     bound = incoming(Family.SELECTION, [operand(table, error)], output, output.norm)
     assert bound < float(np.linalg.norm(apart)) / output.norm <= bound * repetition([operand(table)], output) * 1.01
+
+
+def test_what_is_only_written_may_hold_anything() -> None:
+    assert only_writes("torch.add", "kwargs.out")
+    assert only_writes("torch.Tensor.copy_", "args.0")
+    assert not only_writes("torch.Tensor.copy_", "args.1")
+    assert not only_writes("torch.add", "args.0")
+    assert not only_writes("torch.normal", "args.0")  # of these means

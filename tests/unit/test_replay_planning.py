@@ -8,7 +8,7 @@ from tests.unit.handmade import HandmadeRun
 
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import DataSource, Variant
-from ulpscope.replay.planning import CasePlan, can_be_longer, longer, matches, only_written, plan_cases
+from ulpscope.replay.planning import CasePlan, can_be_longer, longer, matches, plan_cases
 from ulpscope.replay.recorded import RecordedCall, find_repeated, read_calls
 from ulpscope.trace.reader import RankTrace, open_trace
 
@@ -28,13 +28,6 @@ def recorded(run: HandmadeRun, folder: Path, call: int) -> RecordedCall:
 
 def placed(*places: str) -> dict[str, Any]:
     return {"args": [{"$tensor": place} for place in places]}
-
-
-def test_what_is_only_written_may_hold_anything() -> None:
-    assert only_written("torch.add", "kwargs.out")
-    assert only_written("torch.Tensor.copy_", "args.0")
-    assert not only_written("torch.Tensor.copy_", "args.1")
-    assert not only_written("torch.add", "args.0")
 
 
 def test_the_same_test_is_planned_once(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ TYPE_CONSTANTS = (
     frozenset(each.smallest_normal for each in DTYPES.values()),
 )
 """Numbers that a program asks of its element type: finfo's eps and tiny."""
+UNSTATED: dict[str, bool | str | float] = {
+    "approximate": "none", "reduction": "mean", "padding_mode": "zeros", "label_smoothing": 0.0, "dropout_p": 0.0,
+    "align_corners": False, "log_target": False, "ceil_mode": False, "count_include_pad": True, "largest": True,
+    "descending": False, "unbiased": True,
+}  # fmt: skip
+"""Words, switches and numbers that mean the same wherever they go by this name, and what stands for them unstated."""
 AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 
 
@@ -82,9 +88,15 @@ def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
         axes = len(evidence.operands[given[0]].shape) if given else 0
         if any(_axes_apart(one.get(place), other.get(place), axes) for place in AXIS_PLACES):
             return True
-    both = [(one[place], other[place]) for place in one if place in other and _tells(one[place], other[place])]
-    noise = COMPUTED_NOISE * evidence.coarsest
+    pairs = ((_meant(one, place), _meant(other, place)) for place in dict.fromkeys((*one, *other)))
+    both = [(entry, told) for entry, told in pairs if entry is not None and told is not None and _tells(entry, told)]
+    noise = COMPUTED_NOISE * evidence.precision.coarsest
     return any(isinstance(entry, bool | str) or not _may_be_computed(entry, told, noise) for entry, told in both)
+
+
+def _meant(stated: dict[str, Any], place: str) -> Any:
+    """What a call is told there, or what it takes where it is told nothing; none if that is not known."""
+    return stated.get(place, UNSTATED.get(place.removeprefix("kwargs.")))
 
 
 def _axes_apart(reference: Any, target: Any, axes: int) -> bool:

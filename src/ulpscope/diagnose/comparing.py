@@ -23,7 +23,7 @@ from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, St
 from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.diagnose.table import pair_table
 from ulpscope.operations.registry import Trait
-from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
+from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE
 from ulpscope.records.evidence import Ledger
 from ulpscope.records.findings import (
     AnchorPart,
@@ -217,7 +217,7 @@ def _starts(evidence: RankEvidence) -> dict[str, list[int]]:
 def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
     """What goes into the outermost modules."""
     calls = evidence.calls
-    outer = {s.pair for s in slots if calls["kind"][s.pair] == MODULE_KIND and calls["parent"][s.pair] is None}
+    outer = {slot.pair for slot in slots if evidence.is_outermost_module(slot.pair)}
     if not outer:
         return [s.values for s in slots if s.role == INPUT_ROLE and evidence.makers[s.values] < 0]
     first = min(outer, key=lambda pair: calls["id"][pair])

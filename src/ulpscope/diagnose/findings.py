@@ -11,9 +11,9 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
-from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.order import (
     OF_A_DIFFERENCE,
+    OF_THE_LAYERS,
     OF_THE_MODELS,
     OF_THE_PROGRAMS,
     OF_THE_STEPS,
@@ -22,6 +22,7 @@ from ulpscope.diagnose.detectors.order import (
 from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
 from ulpscope.diagnose.flow.mathematics import factor_of
+from ulpscope.diagnose.flow.moves import one_run_of
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
@@ -197,7 +198,7 @@ def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
     ordered, skips = _without_what_follows(judged, ordered)
     built = _built_differently(judged, counts, some=bool(ordered or skips))
     found = _with_training(judged, [entry.finding for entry, _ in ordered])
-    findings = _told_once([*built, *found, *skips])
+    findings = _told_once([*built, *found, *skips]) or _among_layers(judged)
     notes = [note for rank in judged for note in rank.notes if not _is_told(note, findings)]
     first = ordered[0] if ordered and findings[0] is ordered[0][0].finding else None
     return Finished(findings, _told_once(notes), first)
@@ -210,6 +211,12 @@ def _built_differently(judged: Sequence[JudgedRank], counts: Counts, *, some: bo
     models = (look(rank) for look in OF_THE_MODELS for rank in ranks if some or counts.after_choice > 0)
     firsts = (next(filter(None, answers), None) for answers in (programs, models))
     return [finding for finding in firsts if finding is not None]
+
+
+def _among_layers(judged: Sequence[JudgedRank]) -> list[Finding]:
+    """A layer that one run alone computes otherwise than its siblings."""
+    answers = (look(rank.evidence, rank.flow) for look in OF_THE_LAYERS for rank in judged)
+    return [answer for answer in answers if answer is not None][:1]
 
 
 def _with_training(judged: Sequence[JudgedRank], found: list[Finding]) -> list[Finding]:

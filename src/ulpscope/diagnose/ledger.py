@@ -87,7 +87,7 @@ def _entries(
 ) -> list[LedgerEntry]:
     """Of each output, with the verdicts on both runs' own errors."""
     explained = Pair(
-        *(_with_casts(side, held) for side, held in zip(replayed.sides, evidence.coarse_types, strict=True))
+        *(_with_casts(side, held) for side, held in zip(replayed.sides, evidence.precision.coarse_types, strict=True))
     )
     replayed, verdicts = replace(replayed, sides=explained.map(itemgetter(0))), explained.map(itemgetter(1))
     return [

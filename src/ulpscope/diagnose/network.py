@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ulpscope.align.network.upstream import KnownTensors, Source
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.precision import Precision
 from ulpscope.diagnose.flow.states import State
 from ulpscope.diagnose.limits import QUANTISED_ROUNDOFF
 from ulpscope.judge.rounding.families import Operand
@@ -46,9 +47,9 @@ class NetworkEvidence(RankEvidence):
         return self.read(self.calls["module"][slot.pair], int(self.sides.target.id[slot.values]))
 
     @cached_property
-    def roundoffs(self) -> list[float]:
-        found: list[float] = super().roundoffs
-        return [max(each, QUANTISED_ROUNDOFF) if row in self.dequantised else each for row, each in enumerate(found)]
+    def precision(self) -> Precision:
+        known: Precision = super().precision
+        return replace(known, coarser=dict.fromkeys(self.dequantised, QUANTISED_ROUNDOFF))
 
     @cached_property
     def operands(self) -> list[Operand]:

@@ -70,6 +70,12 @@ def is_in_place(op: str) -> bool:
     return word.endswith("_")
 
 
+def only_writes(op: str, place: str) -> bool:
+    """Whether it reads nothing of what it finds at this place of its arguments, as an initialiser does."""
+    overwrites = place == "args.0" and is_in_place(op) and operation(op).has(Trait.OVERWRITING)
+    return overwrites or place.startswith("kwargs.out")
+
+
 def is_collective(op: str) -> bool:
     """Whether ranks take part in it together."""
     return op.startswith(("torch.distributed.", "_c10d_functional.", "c10d."))

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from ulpscope.numerics.dtypes import FLOATING, Shape
-from ulpscope.operations.registry import STARTS_BACKWARD, Family, Trait, is_collective, operation
+from ulpscope.operations.registry import STARTS_BACKWARD, Family, Trait, is_collective, only_writes, operation
 from ulpscope.records.calls import Value
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
@@ -85,7 +85,7 @@ def why_left(recorded: RecordedCall) -> str | None:
     layouts = {value.layout for value in values} - {"strided", ""}
     if layouts:
         return f"an input is {sorted(layouts)[0]}"
-    if any(not value.initialized and not only_written(call.op, place) for place, value in recorded.inputs.items()):
+    if any(not value.initialized and not only_writes(call.op, place) for place, value in recorded.inputs.items()):
         return "it reads uninitialized memory"
     return None
 
@@ -112,11 +112,6 @@ def _cases(process: str, recorded: RecordedCall, choice: CheckOptions, *, stress
 def has_data(recorded: RecordedCall) -> bool:
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
     return bool(values) and all(value.data is not None for value in values if value.initialized)
-
-
-def only_written(op: str, place: str) -> bool:
-    """Whether a call reads nothing of what it finds there."""
-    return place.startswith("kwargs.out") or (place == "args.0" and operation(op).has(Trait.OVERWRITING))
 
 
 LONG = 4096

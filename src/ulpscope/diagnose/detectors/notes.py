@@ -6,9 +6,9 @@ import polars as pl
 
 from ulpscope.capture.recording.calls import CallPatterns
 from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.moves import one_run_of
 from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.places import coarsest_dtype, place_of, place_of_row
 from ulpscope.judge.rounding.values import NO_DTYPE

@@ -14,6 +14,7 @@ from ulpscope.diagnose.detectors.parameters import (
     TiedWeight,
     WrittenParameter,
 )
+from ulpscope.diagnose.detectors.siblings import odd_sibling
 from ulpscope.diagnose.detectors.structure import (
     LoneStructure,
     Skip,
@@ -59,6 +60,9 @@ OF_THE_TRAINING: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (
     changed_unseen,
 )
 """Asked of each rank, whatever its numbers say."""
+
+OF_THE_LAYERS: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (odd_sibling,)
+"""Asked of each rank where nothing else was found."""
 
 OF_WHAT_IS_NOT_WRONG: tuple[Callable[[RankEvidence, Flow], list[Finding]], ...] = (
     notes.arguments,

@@ -148,15 +148,17 @@ def _elements(parameters: pl.DataFrame) -> int:
 
 
 def lone_update(evidence: RankEvidence, flow: Flow) -> Finding | None:
-    """The first step of an optimizer that gives parameters a gradient more often than the other run ever does.
+    """The first step of an optimizer that is given parameters' gradients more often than the other run's ever is, zeros
+    among these: where what cancels is exactly zero in one run, it is rounding in the other.
 
     Not where gradients are always added up otherwise, or hold inf or nan: GradScaler rightly leaves such a step out.
     """
     plan = evidence.plan
     if flow.choices or not evidence.complete or _accumulates(plan.calls.map(_events)) is not None:
         return None
-    used = given_gradients(plan).map(lambda frame: frame.filter(pl.col("norm") > 0.0).select("call", "name"))
-    totals = used.map(lambda frame: frame.group_by("name").len())
+    given = given_gradients(plan)
+    used = given.map(lambda frame: frame.filter(pl.col("norm") > 0.0).select("call", "name"))
+    totals = given.map(lambda frame: frame.group_by("name").len())
     for in_target, (own, other, calls, behind) in (
         (True, (used.target, totals.reference, plan.calls.target, plan.traces.reference)),
         (False, (used.reference, totals.target, plan.calls.reference, plan.traces.target)),
@@ -165,16 +167,18 @@ def lone_update(evidence: RankEvidence, flow: Flow) -> Finding | None:
         beyond = more.filter(pl.col("time") > pl.col("len")).select("call").unique()
         rows = calls.join(beyond, left_on="id", right_on="call", how="semi").sort("id")
         if not rows.is_empty() and not any(_overflowed(behind, step) for step in plan.steps):
-            return _told_alone(evidence, used, in_target=in_target)
+            sides = (used.target, given.reference) if in_target else (used.reference, given.target)
+            return _told_alone(evidence, *sides, in_target=in_target)
     return None
 
 
-def _told_alone(evidence: RankEvidence, used: Pair[pl.DataFrame], *, in_target: bool) -> Finding | None:
-    """The first step in which one run uses a parameter's gradient more often, at its last call that does."""
-    calls = evidence.plan.calls.target if in_target else evidence.plan.calls.reference
-    steps = evidence.plan.calls.map(lambda frame: frame.select("step", call="id"))
-    sides = (frame.join(known, on="call") for frame, known in zip(used, steps, strict=True))
-    own, other = Pair(*sides) if not in_target else tuple(Pair(*sides))[::-1]
+def _told_alone(evidence: RankEvidence, used: pl.DataFrame, given: pl.DataFrame, *, in_target: bool) -> Finding | None:
+    """The first step in which one run uses a parameter's gradient more often than the other is given it, at its last
+    call that does."""
+    calls, others = evidence.plan.calls if not in_target else tuple(evidence.plan.calls)[::-1]
+    own, other = (
+        frame.join(known.select("step", call="id"), on="call") for frame, known in ((used, calls), (given, others))
+    )
     times = own.group_by("step", "name").agg(pl.len(), pl.col("call").max())
     partners = other.group_by("step", "name").len("others")
     more = times.join(partners, on=["step", "name"], how="left").filter(pl.col("len") > pl.col("others").fill_null(0))

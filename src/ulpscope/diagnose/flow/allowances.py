@@ -61,7 +61,7 @@ class Allowances:
         if operation.family not in (Family.CONTRACTION, Family.CONVOLUTION) or len(sources) < 2:
             return 0.0
         weight = sources[1]
-        rounding = self.limits.gain * self.limits.rounding * evidence.roundoffs[weight]
+        rounding = self.limits.gain * self.limits.rounding * evidence.precision.roundoffs[weight]
         is_parameter = int(evidence.sides.target.storage[weight]) in self.parameters
         if not is_parameter or evidence.operands[weight].error <= rounding:
             return 0.0
@@ -74,7 +74,7 @@ class Allowances:
         """A norm divides each row by its own size, which stats do not tell: that of padding may be very small."""
         if self.evidence.operations[slot.pair].family is not Family.NORMALIZATION or explained.incoming <= 0:
             return 0.0
-        return self.limits.norm_roundings * self.limits.rounding * self.evidence.coarsest
+        return self.limits.norm_roundings * self.limits.rounding * self.evidence.precision.coarsest
 
     def _felt(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         evidence = self.evidence
@@ -102,7 +102,7 @@ class Allowances:
         if family is not Family.NORMALIZATION or not gradients:
             return 0.0
         rows = _rows(family, self.evidence.operands[gradients[0]], self.evidence.operands[slot.values])
-        unit = max(self.evidence.roundoffs[row] for row in (slot.values, gradients[0]))
+        unit = max(self.evidence.precision.roundoffs[row] for row in (slot.values, gradients[0]))
         # Rows that are alike are rounded alike: of so many the errors add up like one.
         return min(unit * rows / 2.0, self.limits.saturated) if rows > 1 else 0.0
 
@@ -245,7 +245,7 @@ class Choosers:
             return True
         if choosing is Choosing.WHOLE:
             same_size = made.target.size == scores.target.size
-            return not same_size or whole_explained(made, scores, evidence.roundoffs[given.values])
+            return not same_size or whole_explained(made, scores, evidence.precision.roundoffs[given.values])
         return places_explained(made, scores, self._values(slot, made), choosing)
 
     def _compares(self, slot: Slot) -> bool:
@@ -254,7 +254,8 @@ class Choosers:
         known = [each for each in found if each is not None]
         if made is None or len(known) < len(operands) or len(known) != self._compared_tensors(slot, operands):
             return self._may_all_flip(slot, operands)
-        return comparison_explained(made, known, max(self.evidence.roundoffs[each.values] for each in operands))
+        roundoffs = self.evidence.precision.roundoffs
+        return comparison_explained(made, known, max(roundoffs[each.values] for each in operands))
 
     def _compared_tensors(self, slot: Slot, operands: list[Slot]) -> int:
         """How many tensors a comparison was given; one alone was compared with a number only if its call says so."""

@@ -2,10 +2,11 @@
 
 import math
 
-from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.judging import Follower
+from ulpscope.diagnose.flow.loss_noise import usual_distance
 from ulpscope.diagnose.flow.states import AFTER_CHOICE, INHERITED, Cause
-from ulpscope.diagnose.limits import LOSS_ROUNDOFFS
+from ulpscope.diagnose.limits import LAST_BITS, LOSS_DEVIATIONS, LOSS_ROUNDOFFS
 from ulpscope.judge.rounding.families import scarcity
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.operations.registry import Family
@@ -25,11 +26,22 @@ def blame_loss(follower: Follower) -> None:
     losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
     followed = [slot for slot in losses if flow.states[slot.values] is not AFTER_CHOICE]
     worst = max(followed, key=evidence.error, default=None)
-    most = LOSS_ROUNDOFFS * evidence.coarsest
+    most = 0.0 if worst is None else _most_of(follower, worst)
     if worst is not None and most < evidence.error(worst) < math.inf and not _amplifies(evidence):
         came_in = evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
         maker = flow.first_slot.get(worst.values, worst)
         follower.born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
+
+
+def _most_of(follower: Follower, loss: Slot) -> float:
+    """The largest error of a sound first loss: by what its step's gradients make of rounding, where these tell."""
+    evidence = follower.evidence
+    most, size = LOSS_ROUNDOFFS * evidence.precision.coarsest, evidence.operands[loss.values].norm
+    usual = usual_distance(evidence, evidence.calls["step"][loss.pair], follower.gaps.parameter_storages)
+    if usual is None or not size > 0:
+        return most
+    own = max(LAST_BITS, evidence.precision.roundoffs[loss.values])
+    return min(most, LOSS_DEVIATIONS * usual / size + own)
 
 
 def _amplifies(evidence: RankEvidence) -> bool:

@@ -35,7 +35,7 @@ def element_error(evidence: RankEvidence, slot: Slot) -> float:
     if not is_backward:
         return result_error(function, given)
     sent = next(iter(evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)), None)
-    gradient = None if sent is None else _drawn(evidence, sent.values, len(given[0].numbers))
+    gradient = None if sent is None else drawn(evidence, sent.values, len(given[0].numbers))
     if gradient is None or slot.place not in places:
         return 0.0
     return gradient_error(function, given, gradient, places.index(slot.place))
@@ -45,19 +45,20 @@ def _operands(evidence: RankEvidence, pair: int, arity: int, count: int) -> dict
     """The first tensors and numbers that a call was given, by place, as far as they are known."""
     slots = {slot.place: slot.values for slot in evidence.in_role(pair, INPUT_ROLE)}
     found: dict[str, Drawn] = {}
-    for index, entry in enumerate(_arguments(evidence.calls["arguments"][pair])[:arity]):
+    for index, entry in enumerate(arguments_of(evidence.calls["arguments"][pair]).get("args", [])[:arity]):
         place = f"args.{index}"
-        drawn = _drawn(evidence, slots[place], count) if place in slots else _constant(entry, count)
-        if drawn is not None:
-            found[place] = drawn
+        known = drawn(evidence, slots[place], count) if place in slots else _constant(entry, count)
+        if known is not None:
+            found[place] = known
     return found
 
 
-def _arguments(text: str | None) -> list[Any]:
+def arguments_of(text: str | None) -> dict[str, Any]:
+    """What a call was told; nothing if that cannot be read."""
     try:
-        return list(parse_arguments(text or None).get("args", []))
+        return parse_arguments(text or None)
     except ValueError:
-        return []
+        return {}
 
 
 def _constant(entry: object, count: int) -> Drawn | None:
@@ -66,7 +67,7 @@ def _constant(entry: object, count: int) -> Drawn | None:
     return Drawn(np.full(count, float(entry)), 0.0, (float(entry), float(entry)))
 
 
-def _drawn(evidence: RankEvidence, row: int, count: int) -> Drawn | None:
+def drawn(evidence: RankEvidence, row: int, count: int) -> Drawn | None:
     """Numbers like those of the reference's value; None if nothing, or no distance, is known of it."""
     value = evidence.plan.traces.reference.value(int(evidence.sides.reference.id[row]))
     dtype, error = DTYPES.get(value.dtype), evidence.operands[row].error

@@ -14,20 +14,19 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.arguments import NO_NUMBERS, asks_for_more, numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
-from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, OTHER_PRECISION, SAME_PRECISION
+from ulpscope.diagnose.flow.precision import Precision
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
-from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.numerics.dtypes import AUTOCAST_DTYPES
-from ulpscope.operations.registry import Family, Operation, Trait, is_in_place, operation
+from ulpscope.operations.registry import Family, Operation, Trait, only_writes, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
     MAKING_ROLES,
     MODULE_BACKWARD_KIND,
+    MODULE_KIND,
     OPTIMIZER_KIND,
     OTHER_PHASE,
     UPDATE_PHASE,
@@ -113,9 +112,12 @@ class RankEvidence:
         return [slot.values for slot in self.slots_of[pair] if not slot.makes and not self.only_writes(slot)]
 
     def only_writes(self, slot: Slot) -> bool:
-        """Whether a call writes the whole of this and reads nothing of it, as an initialiser does."""
-        overwrites = self.operations[slot.pair].has(Trait.OVERWRITING)
-        return overwrites and slot.place == "args.0" and is_in_place(self.calls["op"][slot.pair])
+        """Whether a call writes the whole of this and reads nothing of it."""
+        return only_writes(self.calls["op"][slot.pair], slot.place)
+
+    def is_outermost_module(self, pair: int) -> bool:
+        """Whether it is the call of a module that no other call is around: of a whole model."""
+        return self.calls["kind"][pair] == MODULE_KIND and self.calls["parent"][pair] is None
 
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""
@@ -134,31 +136,6 @@ class RankEvidence:
     def has_compiled(self) -> bool:
         """Whether a run has compiled regions, inside of which no modules are seen."""
         return any((frame["kind"] == Kind.COMPILED.value).any() for frame in self.plan.calls)
-
-    @cached_property
-    def coarse_families(self) -> dict[Family, float]:
-        """Families of operations that may round float32 operands further on a device of either run: TF32."""
-        found: dict[Family, float] = {}
-        for trace in self.plan.traces:
-            switches = trace.info.environment.get("switches", {})
-            if all(device.startswith("cpu") for device in trace.info.devices):
-                continue
-            if switches.get("float32_matmul_precision", "highest") != "highest":
-                found |= dict.fromkeys((Family.CONTRACTION, Family.ATTENTION), TF32_ROUNDOFF)
-            if switches.get("cudnn_allow_tf32"):
-                found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
-        return found
-
-    @cached_property
-    def coarse_types(self) -> Pair[frozenset[str]]:
-        """Types of 16 bits that either run holds anything in: what autocast may have cast to."""
-        return self.sides.map(lambda side: frozenset(side.dtype) & AUTOCAST_DTYPES)
-
-    def inner_roundoff(self, pair: int) -> float:
-        """Of autocast's type in either run: what a call, or the forward of a backward, may round to inside."""
-        calls = {pair, self.forwards[pair]} - {-1}
-        types = [self.calls[field][call] for field in ("autocast", "reference_autocast") for call in calls]
-        return max((unit_roundoff(name) for name in types if name), default=0.0)
 
     @cached_property
     def has_optimizer(self) -> bool:
@@ -186,20 +163,16 @@ class RankEvidence:
         return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
 
     @cached_property
-    def common_roundoff(self) -> float | None:
-        """The coarsest unit roundoff of the parameters' types, if both runs are in the same precision: the types of
-        nearly all of their parameters, of most of their values, and what autocast was told."""
-        owned = [slot.values for role in OWNED_ROLES for slot in self.by_role.get(role, [])]
-        reference, target = (side.dtype[owned] for side in self.sides)
-        same = reference == target
-        cast_alike = self.calls["autocast"] == self.calls["reference_autocast"]
-        if not self.complete or not cast_alike or np.count_nonzero(same) <= SAME_PRECISION * len(owned):
-            return None
-        reals = ~self.values.discrete
-        other = np.count_nonzero((self.sides.reference.dtype != self.sides.target.dtype) & reals)
-        if other > OTHER_PRECISION * np.count_nonzero(reals):
-            return None
-        return max(unit_roundoff(name) for name in set(target[same]))
+    def rounding_inside(self) -> Pair[set[int]]:
+        """Ids of the calls of either run that may round inside: in a call of the run's own, nobody sees that."""
+
+        def rounding(calls: pl.DataFrame) -> set[int]:
+            own = (op for op in calls["op"].unique() if not op.startswith(("torch.", "aten.")))
+            known = (op for op in calls["op"].unique() if operation(op).has(Trait.ROUNDING_INSIDE))
+            ops = {*own, *known}
+            return set(calls.filter(pl.col("op").is_in(list(ops)))["id"])
+
+        return self.plan.calls.map(rounding)
 
     @cached_property
     def unpaired_operations(self) -> set[Operation]:
@@ -207,30 +180,10 @@ class RankEvidence:
         return {operation(op) for frame in self.plan.unmatched for op in frame["op"].unique()}
 
     @cached_property
-    def coarsest(self) -> float:
-        """The coarsest unit roundoff of the types that numbers are computed in."""
-        stored = {name for side in self.sides for name in side.dtype}
-        cast = {name for field in ("autocast", "reference_autocast") for name in self.calls[field] if name}
-        return min(max(unit_roundoff(name) for name in {"", *stored, *cast}), COARSEST_ROUNDOFF)
-
-    @cached_property
-    def made_roundoffs(self) -> Pair[dict[int, float]]:
-        """By id of the call, of either run: the coarser unit roundoff of the types that its results are stored in.
-
-        Of types that pairs of calls use, too: a lone cast to another one is no precision that a run has.
-        """
-        used = {name for side in self.sides for name in side.dtype}
-
-        def coarsest(trace: RankTrace) -> dict[int, float]:
-            made = trace.tensors(self.plan.steps).filter(pl.col("role").is_in(MAKING_ROLES)).select("call", "value")
-            types = trace.collect(made.join(trace.values().select("dtype", value="id"), on="value")).select(
-                "call", "dtype"
-            )
-            units = {name: unit_roundoff(name) if name in used else 0.0 for name in types["dtype"].unique()}
-            known = types.unique().with_columns(unit=pl.col("dtype").replace_strict(units, return_dtype=pl.Float64))
-            return dict(known.group_by("call").agg(pl.col("unit").max()).iter_rows())
-
-        return self.plan.traces.map(coarsest)
+    def precision(self) -> Precision:
+        """In which types the runs hold and compute numbers."""
+        owned = [slot.values for role in OWNED_ROLES for slot in self.by_role.get(role, [])]
+        return Precision(self.plan, self.values, self.calls, self.forwards, owned, self.complete)
 
     @cached_property
     def operands(self) -> list[Operand]:
@@ -257,24 +210,6 @@ class RankEvidence:
         values = self.values
         apart = [reason in (SHAPE_DIFFERS, UNINITIALIZED, LOST) for reason in values.reason]
         return list((values.unresolved | (~values.compared & ~values.discrete & ~np.array(apart, np.bool_))).tolist())
-
-    @cached_property
-    def resolutions(self) -> list[float]:
-        """The relative distance below which the sketches of each pair of values tell nothing."""
-        return list(np.maximum(*(side.resolution for side in self.sides)).tolist())
-
-    @cached_property
-    def roundoffs(self) -> list[float]:
-        """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
-        norms = [np.nan_to_num(side.summaries.norm) for side in self.sides]
-        size = np.where(norms[0] > 0, *norms) / np.sqrt(np.maximum(self.sides.reference.summaries.elements, 1.0))
-        return list(np.maximum(*(_roundoffs(side, size) for side in self.sides)).tolist())
-
-    @cached_property
-    def spacings(self) -> list[float]:
-        """The larger distance of the smallest numbers of the two types of each pair of values."""
-        known = {name: subnormal_spacing(name) for side in self.sides for name in set(side.dtype)}
-        return [max(known[name] for name in names) for names in zip(*(side.dtype for side in self.sides), strict=True)]
 
     @cached_property
     def differing_freely(self) -> list[bool]:
@@ -462,18 +397,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
-
-
-def _roundoffs(values: Values, size: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of elements that are so large on average."""
-    names = sorted(set(values.dtype))
-    numbers = np.searchsorted(names, values.dtype.astype(str))
-    unit = np.array([unit_roundoff(name) for name in names])[numbers]
-    spacing = np.array([subnormal_spacing(name) for name in names])[numbers]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lost = np.where(size > 0, spacing / 2.0 / size, 0.0)
-    coarser: NDArray[np.float64] = np.minimum(np.maximum(unit, lost), 1.0)
-    return coarser
 
 
 CALL_FIELDS = (

@@ -12,6 +12,7 @@ import polars as pl
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import KEPT_ROLES, reference_place
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.mathematics import is_asked_otherwise
 from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
 from ulpscope.diagnose.limits import (
     EXIT_ROUNDOFFS,
@@ -26,7 +27,6 @@ from ulpscope.records.enums import (
     GRADIENT_ROLE,
     INPUT_ROLE,
     LOSS_ROLE,
-    MODULE_KIND,
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
 )
@@ -44,7 +44,7 @@ def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
     # In noise what leaves a step says little about a small part of a model, but enough about all of its data.
     data = _data_of(evidence)
     in_other_order = all(b.slot.values in data and _is_other_order(evidence, b.slot.values) for b in births)
-    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.coarsest) if in_other_order else LAST_BITS
+    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.precision.coarsest) if in_other_order else LAST_BITS
     left = _worst_exit(evidence, flow.states, read, most)
     return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
 
@@ -61,9 +61,7 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     computed = birth.slot.makes and bool(evidence.given(pair))
     if birth.slot.role in KEPT_ROLES or (computed and birth.slot.values not in read):
         return True
-    asked = (evidence.other_numbers, evidence.asked_for_more)
-    otherwise = any(call in pairs for pairs in asked for call in (pair, evidence.forwards[pair]))
-    return otherwise or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+    return is_asked_otherwise(evidence, pair) or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 
 def _data_of(evidence: RankEvidence) -> set[int]:
@@ -71,8 +69,7 @@ def _data_of(evidence: RankEvidence) -> set[int]:
     calls, found = evidence.calls, set[int]()
     for slot in reversed(evidence.by_role.get(INPUT_ROLE, [])):
         pair = slot.pair
-        outermost = calls["kind"][pair] == MODULE_KIND and calls["parent"][pair] is None
-        if not outermost and calls["module"][pair] is not None:
+        if not evidence.is_outermost_module(pair) and calls["module"][pair] is not None:
             continue
         moved = evidence.operations[pair].has(Trait.MOVING)
         if calls["phase"][pair] == FORWARD_PHASE or (moved and any(s.values in found for s in evidence.made(pair))):
@@ -131,7 +128,7 @@ def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container
     trained = {steps[slot.pair] for slot in (*losses, *gradients)}
     made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]
     outermost = [slot for slot in made if evidence.calls["parent"][slot.pair] is None]
-    results = [slot for slot in outermost if evidence.calls["kind"][slot.pair] == MODULE_KIND]
+    results = [slot for slot in outermost if evidence.is_outermost_module(slot.pair)]
     wrong_at_last = any(states[slot.values] in WRONG for slot in outermost if slot.values not in read)
     leaving = (*losses, *gradients, *results)
     if not leaving or wrong_at_last or not all(evidence.values.compared[slot.values] for slot in leaving):

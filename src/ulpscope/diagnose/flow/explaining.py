@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in
+from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in, rounds_inside
 from ulpscope.diagnose.flow.updates import compare_updates
 from ulpscope.diagnose.limits import COARSE_SKETCH, LAST_BITS
 from ulpscope.judge.rounding.families import (
@@ -104,7 +104,7 @@ class Explainer:
         self.limits = limits
         self.foreign_errors = foreign_errors
         self.updates = compare_updates(evidence)
-        self._coarse = evidence.coarse_families
+        self._coarse = evidence.precision.coarse_families
         self._accounts: dict[int, _Account] = {}
         self._states = {
             (slot.pair, role, slot.place): slot.values
@@ -122,10 +122,10 @@ class Explainer:
         """Forget what was noted: the run is gone through again."""
         self._worst.clear()
 
-    def note(self, slot: Slot, error: float) -> None:
-        """Tell of an error that was judged."""
+    def note(self, slot: Slot, explained: Explained) -> None:
+        """Tell of an error that was judged; of what has cancelled it counts for what there was before."""
         step = self.evidence.calls["step"][slot.pair]
-        self._worst[step] = max(self._worst[step], error)
+        self._worst[step] = max(self._worst[step], explained.error / explained.widened)
 
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
@@ -138,7 +138,9 @@ class Explainer:
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
         output = self.evidence.operands[slot.values]
-        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        # What cancels to zero in the reference is measured against what rounding has left of it in the target.
+        size = output.norm or float(self.evidence.sides.target.summaries.norm[slot.values])
+        widened = max(account.norm / size, 1.0) if size > 0 else 1.0
         saturated = math.inf if account.incoming > self.limits.saturated else 0.0
         base = math.hypot(account.incoming, account.floor.told)
         return Explained(
@@ -159,22 +161,20 @@ class Explainer:
     def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:
         evidence = self.evidence
         operands = [evidence.operands[source] for source in floats]
-        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        roundoff = max((evidence.precision.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
             family = evidence.operations[slot.pair].family
-            # What a call of the run's own does inside, nobody sees.
-            own = not evidence.calls["op"][slot.pair].startswith(("torch.", "aten."))
-            rounds = own or evidence.operations[slot.pair].has(Trait.ROUNDING_INSIDE)
-            inner = evidence.inner_roundoff(slot.pair) if rounds else 0.0
+            rounds = evidence.calls["id"][slot.pair] in evidence.rounding_inside.target
+            inner = evidence.precision.inner_roundoff(slot.pair) if rounds else 0.0
             roundoff = max(roundoff, inner, self._coarse.get(family, 0.0))
             # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
-            spacing = max((evidence.spacings[source] for source in floats), default=0.0)
+            spacing = max((evidence.precision.spacings[source] for source in floats), default=0.0)
             size = evidence.operands[slot.values].rms
             roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0) if size > 0 else 0.0)
         elif gap.calls:
-            inner = evidence.inner_roundoff(slot.pair)
+            inner = evidence.precision.inner_roundoff(slot.pair) if rounds_inside(evidence, gap) else 0.0
             roundoff = max(roundoff, inner, *self._coarse.values(), made_roundoff(evidence, gap))
-        measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
+        measured, resolution = self._measured[slot.values], evidence.precision.resolutions[slot.values]
         floor = _Floor(
             told=floor_of(roundoff, measured, self.limits, sketch_floor=resolution),
             rounded=floor_of(roundoff, None, self.limits),
@@ -282,13 +282,13 @@ class Explainer:
         if gap.adds:
             # Each sum is rounded to the type of its terms.
             terms = [row for row in sources if row in self.evidence.gradients]
-            unit = max((self.evidence.roundoffs[row] for row in terms), default=0.0)
+            unit = max((self.evidence.precision.roundoffs[row] for row in terms), default=0.0)
             rounded = self.limits.rounding * unit * math.sqrt(len(terms))
             floor = _Floor(math.hypot(floor.told, rounded), math.hypot(floor.rounded, rounded), floor.unit)
         if not gap.sources and not gap.outside:
             # Nobody knows what it was made of: at best of all that was there, in the coarsest type that there is.
             came_in = self._worst[self.evidence.calls["step"][slot.pair]]
-            least = self.limits.rounding * self.evidence.coarsest
+            least = self.limits.rounding * self.evidence.precision.coarsest
             floor = _Floor(max(floor.told, least), max(floor.rounded, least), floor.unit)
         norm = self._gradient_norm(slot, output)
         if gap.written and operands:
@@ -333,7 +333,8 @@ class Explainer:
     def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:
         """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
         update = self.updates[slot.row]
-        base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
+        rounded = self.limits.rounding * self.evidence.precision.roundoffs[slot.values]
+        base = math.hypot(came_in, rounded, update.resolution)
         expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)

@@ -9,17 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES, KEPT_ROLES
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
+from ulpscope.diagnose.flow.by_twins import TwinJudge
 from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.mathematics import (
-    changes_in_one_run,
-    follows_from_argument,
-    loses_precision,
-    makes_factor,
-)
+from ulpscope.diagnose.flow.formulas import Formulas
+from ulpscope.diagnose.flow.mathematics import Mathematics
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -39,12 +36,10 @@ from ulpscope.diagnose.flow.states import (
 )
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
+from ulpscope.diagnose.flow.unseen import Unseen
 from ulpscope.diagnose.limits import DRAWN_GAIN, LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
-from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
-from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
-from ulpscope.numerics.summaries.estimates import scatter_of_few
 from ulpscope.operations.registry import Family, Trait
 from ulpscope.records.enums import (
     BACKWARD_KIND,
@@ -81,12 +76,16 @@ class Follower:
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
         self.excuses = Excuses(evidence, self.gaps, limits)
-        self.twins = Twins(evidence, twins, self.gaps.operands_of) if twins else None
+        known = Twins(evidence, twins, self.gaps.operands_of) if twins else None
+        updates = self.explainer.updates
+        self.by_twins = None if known is None else TwinJudge(evidence, known, updates, self.allowances)
+        self.mathematics = Mathematics(evidence, self.gaps, updates, limits)
+        self.formulas = Formulas(evidence, self.gaps)
+        self.unseen = Unseen(evidence, updates, limits)
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
         self.blind = values.blind.tolist()
-        self._largest = largest(evidence.sides.reference)
         self.acquitted: AbstractSet[int] = frozenset()
         """Rows of slots whose calls were executed again, and made no error."""
         self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
@@ -101,14 +100,13 @@ class Follower:
         self.sources: dict[int, list[int]] = {}
         """What each pair of values was judged against."""
         self.finished: set[int] = set()
-        self.scattered: set[int] = set()
-        """Values in which a choice that flipped has moved single elements."""
-        self.astray: set[int] = set()
-        """Values in which a kink has moved elements that it has not moved in the twins, and what is made of them."""
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.strays: list[tuple[Slot, Gap]] = []
         """Where the runs could not be followed: values of other shapes, behind calls without partners."""
         self.explainer.begin()
+        self.unseen.begin()
+        if self.by_twins is not None:
+            self.by_twins.begin()
         for pair, begins in self.evidence.moments:
             of_forward = self.evidence.forwards[pair] >= 0
             for slot in self.evidence.slots_of[pair]:
@@ -340,7 +338,7 @@ class Follower:
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
             if self.flow.states[slot.values] is AFTER_CHOICE:
-                self.scattered.add(slot.values)
+                self.unseen.scattered.add(slot.values)
             return
         if any(self.flow.states[source] is AFTER_CHOICE for source in sources):
             # Such errors lie in few rows, which what follows may weigh more than others.
@@ -355,7 +353,8 @@ class Follower:
             return
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
             everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, sure_gain)
-        expected = max(everything.expected * self._doubt(slot), self._hidden(sources, gain, everything))
+        hidden = self.unseen.hidden(sources, gain, everything, self.flow)
+        expected = max(everything.expected * self.unseen.doubt(slot), hidden)
         error = everything.error
         if expected < error < math.inf and gap is None and slot.row not in self.explainer.updates:
             measured = DRAWN_GAIN * math.hypot(element_error(self.evidence, slot), everything.floor)
@@ -363,7 +362,7 @@ class Follower:
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
-        self.explainer.note(slot, error)
+        self.explainer.note(slot, everything)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > expected or self._is_other_mathematics(slot, sources, everything, gap):
             self.born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
@@ -386,82 +385,37 @@ class Follower:
         self, slot: Slot, sources: list[int], cause: Cause, explained: Explained, gap: Gap | None
     ) -> bool:
         """Judge by what the reference's twins differ from it; gives False where they do not tell."""
-        update = self.explainer.updates.get(slot.row)
-        # Behind a choice that flipped here, and not in the twins, they went another way.
-        if self.twins is None or any(self.flow.states[source] is AFTER_CHOICE for source in sources):
+        told = None if self.by_twins is None else self.by_twins.told(slot, sources, explained, self.flow.states)
+        if told is None:
             return False
-        healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
-        flips = self._flips_few(slot)
-        beyond = alone is None or explained.error > alone.most
-        if (flips and beyond) or ((flips or beyond) and any(source in self.astray for source in sources)):
-            self.astray.add(slot.values)
-            return False
-        if healthy is None:
-            return False
-        wrong = [source for source in sources if self.flow.states[source] in WRONG]
-        # Sums in another order differ by more than operands that move by a bit now and then.
-        in_own_type = self.evidence.coarsest < LAST_BITS
-        most = max(healthy.most, explained.expected) if wrong or in_own_type else healthy.most
-        most = math.hypot(most, self.allowances.added_in_own_type(slot))
-        self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
-        self.flow.chances[slot.row] = healthy.chance_of(explained.error)
-        self.explainer.note(slot, explained.error)
-        if explained.error > most or self._is_other_mathematics(slot, sources, explained, gap):
-            self.born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
-        elif alone is not None and explained.error > alone.most and wrong:
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, told.most
+        self.flow.chances[slot.row] = told.chance
+        self.explainer.note(slot, explained)
+        if explained.error > told.most or self._is_other_mathematics(slot, sources, explained, gap):
+            self.born(slot, cause, explained.incoming, told.most, gain=explained.gain, gap=gap)
+        elif told.beyond and any(self.flow.states[source] in WRONG for source in sources):
             self.flow.states[slot.values] = self._inherited_state(sources)
         else:
             self.flow.states[slot.values] = ROUNDING
         return True
 
-    def _flips_few(self, slot: Slot) -> bool:
-        """Whether a few elements make all of an error, and how many is a matter of chance: behind a kink, or in what an
-        adaptive optimizer makes of the signs of small gradients."""
-        if slot.row in self.explainer.updates:
-            return True
-        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
-        return is_backward and self.evidence.operations[slot.pair].has(Trait.KINKED)
+    def _is_other_mathematics(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
+        if gap is not None and max(explained.floor, explained.incoming) > LAST_BITS:
+            apart = self.formulas.apart(slot, gap)
+            if apart is not None and apart > LAST_BITS:
+                self.flow.other_functions.add(slot.values)
+                return True
+        return self.mathematics.is_other(slot, sources, explained, gap=gap, states=self.flow.states)
 
     def _follows_choice(self, sources: list[int]) -> bool:
         """Whether all that is not sound in these was made behind a choice that flipped: it stays so."""
         worse = {self.flow.states[source] for source in sources} & EXPLAINING
         return worse == {AFTER_CHOICE}
 
-    def _hidden(self, sources: list[int], gain: float, explained: Explained) -> float:
-        """What operands may have at most of which a sketch may see nothing: errors of few elements can cancel in it.
-
-        Behind a choice a single element moved, perhaps the largest; in a small gradient, where few elements are behind
-        a kink, no more than what explains it.
-        """
-        operands, found = self.evidence.operands, 0.0
-        for source in sources:
-            if self.measured[source] is not Measured.SKETCH or self.discrete[source]:
-                continue
-            if source in self.scattered and operands[source].norm > 0:
-                moved = math.sqrt(2.0) * float(self._largest[source]) / operands[source].norm
-                found = max(found, gain * explained.widened * moved)
-            elif self._sees_nothing(source) and source in self.evidence.gradients:
-                first = self.flow.first_slot.get(source)
-                found = max(found, self.flow.expected.get(first.row, 0.0) if first is not None else 0.0)
-        return min(found, self.limits.saturated)
-
-    def _sees_nothing(self, row: int) -> bool:
-        """Whether bits of few elements differ, and their sketch does not show it."""
-        operand = self.evidence.operands[row]
-        return not self.identical[row] and operand.elements <= BLOCK_ELEMENTS and operand.error <= LAST_BITS
-
     def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""
         of_unknown = gap is not None and not gap.sources and not gap.outside
         return of_unknown and self.evidence.calls["step"][slot.pair] in self.birth_steps
-
-    def _doubt(self, slot: Slot) -> float:
-        """By how much an error that was told from a sketch may be too large because it is one of few elements."""
-        update = self.explainer.updates.get(slot.row)
-        from_data = self.measured[slot.values] is not Measured.SKETCH if update is None else update.from_data
-        if from_data:
-            return 1.0
-        return scatter_of_few(self.evidence.operands[slot.values].elements)
 
     def _is_rounding(self, slot: Slot, sound: list[int], explained: Explained, gain: float) -> bool:
         """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell.
@@ -480,32 +434,6 @@ class Follower:
         if explained.is_rounding_of(self.evidence.worst_error(told), gain):
             return False
         return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)
-
-    def _is_other_mathematics(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
-        """Whether an error that is no larger than rounding is none: an argument's work, or a factor."""
-        if follows_from_argument(self.evidence, slot, explained, self.limits):
-            return True
-        if gap is not None and self._is_changed_in_one_run(slot, gap):
-            return True
-        if loses_precision(self.evidence, slot, sources):
-            return True
-        if gap is not None or not slot.makes or slot.row in self.explainer.updates:
-            return False
-        sound = all(self.flow.states[row] in (IDENTICAL, ROUNDING) for row in sources)
-        return sound and makes_factor(self.evidence, slot, sources, explained.widened, self.gaps.parameter_storages)
-
-    def _is_changed_in_one_run(self, slot: Slot, gap: Gap) -> bool:
-        if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
-            return False
-        # The other run may make the same update with another group: who updates what is asked on its own.
-        if not self.gaps.updates.isdisjoint(gap.calls):
-            return False
-        origins = self.gaps.origins(gap)
-        sound = [origin for origin in origins if self.flow.states[origin] in (IDENTICAL, ROUNDING)]
-        # What is put in the place of a parameter is no error of it, whatever it is.
-        if len(sound) < len(origins) and slot.role not in KEPT_ROLES:
-            return False
-        return changes_in_one_run(self.evidence, slot, gap, sound)
 
     def born(self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None) -> None:
         """Say that this difference began here, unless it is known not to matter."""

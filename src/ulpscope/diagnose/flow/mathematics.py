@@ -7,14 +7,17 @@ percent is seen below noise of one percent.
 
 import math
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ulpscope.align.tensors import BACKWARD_KINDS, KEPT_ROLES
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES, KEPT_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
-from ulpscope.diagnose.flow.unpaired import Gap
+from ulpscope.diagnose.flow.states import IDENTICAL, ROUNDING, State
+from ulpscope.diagnose.flow.unpaired import Gap, GapFinder
+from ulpscope.diagnose.flow.updates import Update
 from ulpscope.diagnose.limits import (
     CHANCE,
     CHANGED_ROUNDOFFS,
@@ -30,6 +33,48 @@ from ulpscope.judge.rounding.limits import LIMITS, Limits, unit_roundoff
 from ulpscope.numerics.summaries.constants import SKETCH_LENGTH
 from ulpscope.operations.registry import Family, Trait
 from ulpscope.records.enums import OPERATION_KINDS, OPTIMIZER_KIND, PARAMETER_AFTER_ROLE
+
+
+@dataclass(frozen=True)
+class Mathematics:
+    """Asks whether an error that is no larger than rounding is none."""
+
+    evidence: RankEvidence
+    gaps: GapFinder
+    updates: dict[int, Update]
+    limits: Limits
+
+    def is_other(
+        self, slot: Slot, sources: Sequence[int], explained: Explained, *, gap: Gap | None, states: Sequence[State]
+    ) -> bool:
+        """Whether it is the work of an argument, a change that one run lacks, a coarser type, or a factor."""
+        if follows_from_argument(self.evidence, slot, explained, self.limits):
+            return True
+        if gap is not None and self._is_changed_in_one_run(slot, gap, states):
+            return True
+        if loses_precision(self.evidence, slot, sources):
+            return True
+        if slot.row in self.updates or not (slot.makes if gap is None else self._is_followed(slot, gap)):
+            return False
+        sound = all(states[row] in (IDENTICAL, ROUNDING) for row in sources)
+        return sound and makes_factor(self.evidence, slot, sources, explained.widened, self.gaps.parameter_storages)
+
+    def _is_followed(self, slot: Slot, gap: Gap) -> bool:
+        """Whether all is known that a value behind calls without partners was made of."""
+        return bool(gap.calls) and bool(gap.sources) and not (gap.half_seen or gap.adds or gap.written)
+
+    def _is_changed_in_one_run(self, slot: Slot, gap: Gap, states: Sequence[State]) -> bool:
+        if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
+            return False
+        # The other run may make the same update with another group: who updates what is asked on its own.
+        if not self.gaps.updates.isdisjoint(gap.calls):
+            return False
+        origins = self.gaps.origins(gap)
+        sound = [origin for origin in origins if states[origin] in (IDENTICAL, ROUNDING)]
+        # What is put in the place of a parameter is no error of it, whatever it is.
+        if len(sound) < len(origins) and slot.role not in KEPT_ROLES:
+            return False
+        return changes_in_one_run(self.evidence, slot, gap, sound)
 
 
 def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explained, limits: Limits) -> bool:
@@ -50,10 +95,16 @@ def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explain
     return kind not in BACKWARD_KINDS and of_some_size
 
 
+def is_asked_otherwise(evidence: RankEvidence, pair: int) -> bool:
+    """Whether a call, or the forward of a backward, is given an argument that asks for something else."""
+    asked = (evidence.other_numbers, evidence.asked_for_more)
+    return any(call in pairs for pairs in asked for call in (pair, evidence.forwards[pair]))
+
+
 def loses_precision(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> bool:
     """Whether a call of one run gives its result in a coarser type than all that both runs are in, of operands that
     have the same types."""
-    common, types = evidence.common_roundoff, [side.dtype for side in evidence.sides]
+    common, types = evidence.precision.common_roundoff, [side.dtype for side in evidence.sides]
     # Of a module nobody has recorded what autocast was told inside.
     is_module = evidence.calls["kind"][slot.pair] not in OPERATION_KINDS
     if common is None or is_module or not slot.makes or types[0][slot.values] == types[1][slot.values]:
@@ -85,7 +136,7 @@ def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origins: Se
         if slot.role not in KEPT_ROLES:
             return False
         # Another content has been put in its place; or the same, rounded once.
-        least = evidence.coarsest
+        least = evidence.precision.coarsest
     # What is changed by more stands out by itself, or is a loss scale.
     if not max(LAST_BITS, least) * norm < size < NEARLY_SAME * norm:
         return False
@@ -120,9 +171,9 @@ def makes_factor(
     floats = [row for row in sources if not values.discrete[row]]
     # A weight that was updated otherwise acts along its inputs, as a factor does.
     updated = (slot.values for slot in evidence.slots_of[slot.pair] if evidence.storage(slot) in parameters)
-    if any(evidence.operands[row].error > LIMITS.gain * evidence.roundoffs[row] for row in updated):
+    if any(evidence.operands[row].error > LIMITS.gain * evidence.precision.roundoffs[row] for row in updated):
         return False
-    noise = math.hypot(evidence.worst_error(floats), evidence.roundoffs[slot.values])
+    noise = math.hypot(evidence.worst_error(floats), evidence.precision.roundoffs[slot.values])
     came_in = [abs(_logarithm(evidence, row)) for row in floats if not values.identical[row]]
     if not floats or noise > FACTOR_NOISE or not all(map(math.isfinite, came_in)):
         return False

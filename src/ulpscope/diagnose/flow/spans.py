@@ -13,6 +13,8 @@ import polars as pl
 from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import last_bits
+from ulpscope.diagnose.flow.mathematics import is_asked_otherwise
+from ulpscope.diagnose.flow.moves import moved_calls
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder
 from ulpscope.diagnose.limits import HEALED_GAIN
@@ -24,13 +26,13 @@ from ulpscope.records.enums import (
     GRAD_INPUT_ROLE,
     GRADIENT_ROLE,
     LOSS_ROLE,
-    MODULE_KIND,
     OTHER_PHASE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     STATE_AFTER_ROLE,
     Kind,
 )
+from ulpscope.records.pairs import Pair
 
 Sources = Mapping[int, Sequence[int]]
 """By row of a pair of values: rows that it was judged against, in the order in which they were judged."""
@@ -39,7 +41,9 @@ LEAVING = (*KEPT_ROLES, LOSS_ROLE, GRADIENT_ROLE, PARAMETER_AFTER_ROLE, STATE_AF
 
 def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder) -> list[Birth]:
     """Differences that began where the runs are written otherwise, if nothing of them is left."""
-    births = [birth for birth in flow.births if _is_written_otherwise(evidence, birth)]
+    moved = moved_calls(evidence) if flow.births else Pair(frozenset[int](), frozenset[int]())
+    tried = flow.other_functions
+    births = [b for b in flow.births if b.slot.values not in tried and _is_written_otherwise(evidence, b, moved)]
     if not births:
         return []
     came_in = {birth.slot.values: _worst(evidence, sources.get(birth.slot.values, ())) for birth in births}
@@ -53,10 +57,10 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder
             noise = max(noise, _worst(evidence, [row]))
             continue
         before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=noise)
-        least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
+        least = LIMITS.rounding * max(evidence.precision.roundoffs[row], evidence.precision.resolutions[row])
         gain = HEALED_GAIN if given else LIMITS.gap_gain
         if not evidence.operands[row].error <= max(
-            gain * math.hypot(before, least), last_bits(evidence.roundoffs[row])
+            gain * math.hypot(before, least), last_bits(evidence.precision.roundoffs[row])
         ):
             came_in[row] = before
     used = gaps.read | {source for given in sources.values() for source in given}
@@ -74,25 +78,33 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder
 def _leaves(evidence: RankEvidence, slot: Slot, used: Container[int]) -> bool:
     """Whether it is what a step is for, the result of a whole model, or nothing is made of it; a gradient goes on in
     the engine, to parameters."""
-    outermost = evidence.calls["kind"][slot.pair] == MODULE_KIND and evidence.calls["parent"][slot.pair] is None
-    if slot.role in LEAVING or (outermost and slot.makes):
+    if slot.role in LEAVING or (slot.makes and evidence.is_outermost_module(slot.pair)):
         return True
     return slot.values not in used and slot.role != GRAD_INPUT_ROLE
 
 
-def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
-    """Whether both runs have calls of their own before it, or give it what other calls have made; whether it is of
-    another shape; whether one run has folded into a parameter what the other computes with it; or whether it is
-    computed beside forward, backward and update, where only what becomes of it counts."""
+def _is_written_otherwise(evidence: RankEvidence, birth: Birth, moved: Pair[frozenset[int]]) -> bool:
+    """Whether both runs have calls of their own before it, or the same one elsewhere, or give it what other calls have
+    made; whether it is of another shape; whether one run has folded into a parameter what the other computes with it;
+    or whether it is computed beside forward, backward and update, where only what becomes of it counts."""
     gap = birth.gap
     if birth.cause is Cause.ERROR and evidence.calls["phase"][birth.slot.pair] == OTHER_PHASE:
-        return gap is None and bool(evidence.given(birth.slot.pair))
+        made_of_tensors = gap is None and bool(evidence.given(birth.slot.pair))
+        return made_of_tensors and not is_asked_otherwise(evidence, birth.slot.pair)
     if birth.cause is not Cause.GAP or gap is None or gap.outside or birth.slot.makes:
         return False
     makers = [int(side.producer[birth.slot.values]) for side in evidence.sides]
     of_other_shape = evidence.values.reason[birth.slot.values] == SHAPE_DIFFERS
     folded = birth.slot.role == PARAMETER_ROLE and bool(gap.calls) and _is_computed_with(evidence, gap)
-    return not gap.one_sided or of_other_shape or folded or (not gap.calls and min(makers) >= 0)
+    # Calls of one run alone have ids of that run.
+    alone = moved.target if gap.only_target else moved.reference
+    return (
+        not gap.one_sided
+        or of_other_shape
+        or folded
+        or not alone.isdisjoint(gap.calls)
+        or (not gap.calls and min(makers) >= 0)
+    )
 
 
 def _is_computed_with(evidence: RankEvidence, gap: Gap) -> bool:

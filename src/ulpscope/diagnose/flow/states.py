@@ -117,6 +117,8 @@ class Flow:
     """Parameters and states that differed a little when the comparison began, at a step other than 0."""
     unread: set[int] = field(default_factory=set)
     """Outputs that differ and that nothing reads, beside one that agrees: perhaps nobody has written them."""
+    other_functions: set[int] = field(default_factory=set)
+    """Values that the runs compute by formulas which, tried on the same numbers, are not one function."""
     first_slot: dict[int, Slot] = field(default_factory=dict)
     """Where each pair of values was judged."""
 

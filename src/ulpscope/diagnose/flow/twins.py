@@ -85,7 +85,8 @@ class Twins:
         with np.errstate(invalid="ignore"):
             healthy: NDArray[np.float64] = np.sqrt(np.mean(np.square(found), axis=0))
         # A twin that has not rounded where the target has says nothing; a sketch tells nothing below its resolution.
-        least = np.maximum(LIMITS.rounding * np.array(self.evidence.roundoffs), self.evidence.resolutions)
+        precision = self.evidence.precision
+        least = np.maximum(LIMITS.rounding * np.array(precision.roundoffs), precision.resolutions)
         return np.where(healthy >= least, healthy, np.nan)
 
     def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:

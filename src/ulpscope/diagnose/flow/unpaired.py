@@ -3,13 +3,15 @@
 Operands that nothing was compared with: what comes with them is not known.
 """
 
+import math
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 import polars as pl
 
@@ -17,7 +19,7 @@ from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import reads_objects, tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.reads import RunReads
-from ulpscope.diagnose.limits import LONGEST_GAP
+from ulpscope.diagnose.limits import LAST_BITS, LONGEST_GAP
 from ulpscope.judge.rounding.measuring import NO_SUMMARY
 from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD, Operation
 from ulpscope.records.enums import (
@@ -38,7 +40,18 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.pairs import Pair
 
-Gradients = dict[int, list[tuple[int, int]]]
+
+class Sent(NamedTuple):
+    """A gradient that a consumer of a value gave it."""
+
+    row: int
+    """Of its pair of values."""
+    consumer: int
+    """Ids of the target's calls: the forward's, and its backward's."""
+    backward: int
+
+
+Gradients = dict[int, list[Sent]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,10 @@ class GapFinder:
             if sources and self.has_other_summands(slot):
                 return replace(between, sources=())
             if sources:
-                return replace(between, sources=(*sources, *self._kept_gradient(slot)), adds=True)
+                walked = (row for row in between.sources if row in self.evidence.gradients)
+                together = tuple(dict.fromkeys((*sources, *walked, *self._kept_gradient(slot))))
+                whole = self._may_add_up_to(slot, together)
+                return replace(between, sources=together if whole else (), adds=whole)
         if slot.role in KEPT_ROLES or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
@@ -136,12 +152,25 @@ class GapFinder:
         return between if max(made) >= 0 else self._uncaptured(slot)
 
     def has_other_summands(self, slot: Slot) -> bool:
-        """Whether calls without partners send a part of this gradient, in either run."""
+        """Whether calls without partners send a part of this gradient, in a run that does not show which call made it:
+        what a call has made is no sum of the engine."""
         rows = self._is_gradient_of(slot)
         sides = zip(self.evidence.sides, self.runs, strict=True)
         if slot.role == GRADIENT_ROLE:
             return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
-        return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in rows)
+        return any(
+            int(side.producer[slot.values]) < 0 and int(side.id[row]) in run.read_by_strangers
+            for side, run in sides
+            for row in rows
+        )
+
+    def _may_add_up_to(self, slot: Slot, summands: Sequence[int]) -> bool:
+        """Whether a gradient is no larger than these together; else there are others that nobody has seen."""
+        operands = self.evidence.operands
+        known = all(self.evidence.values.compared[row] for row in summands)
+        most = math.fsum(operands[row].norm for row in summands)
+        rounded = max(LAST_BITS, self.evidence.precision.roundoffs[slot.values])
+        return not known or operands[slot.values].norm <= most * (1.0 + rounded)
 
     def _is_gradient_of(self, slot: Slot) -> list[int]:
         """Rows of the values that a gradient is of: a parameter, or what the forward read or made."""
@@ -212,7 +241,7 @@ class GapFinder:
         of_value = self._gradients_of_value
         gradients = of_value.reference if run is self.runs.reference else of_value.target
         made = run.outputs.get(run.forwards.get(call, -1), ())
-        return [row for value in made for row, _ in gradients.get(value, ())]
+        return [sent.row for value in made for sent in gradients.get(value, ())]
 
     @cached_property
     def read(self) -> set[int]:
@@ -240,8 +269,8 @@ class GapFinder:
 
     @cached_property
     def _gradients_of_value(self) -> Pair[Gradients]:
-        """For a forward value of either side: the gradients that its consumers gave it, as (row, consumer's id)."""
-        evidence = self.evidence
+        """For a forward value of either side: the gradients that its consumers gave it."""
+        evidence, calls = self.evidence, self.evidence.calls["id"]
         inputs = {(slot.pair, slot.place): slot.values for slot in evidence.by_role.get(INPUT_ROLE, [])}
         ids = [side.id.tolist() for side in evidence.sides]
         found: tuple[Gradients, Gradients] = (defaultdict(list), defaultdict(list))
@@ -250,7 +279,7 @@ class GapFinder:
             row = inputs.get((forward, slot.place))
             if forward >= 0 and row is not None:
                 for of_run, known in zip(found, ids, strict=True):
-                    of_run[known[row]].append((slot.values, evidence.calls["id"][forward]))
+                    of_run[known[row]].append(Sent(slot.values, calls[forward], calls[slot.pair]))
         return Pair(*found)
 
     @cached_property
@@ -261,8 +290,8 @@ class GapFinder:
         steps = {slot.values: evidence.calls["step"][slot.pair] for slot in evidence.slots if slot.makes}
         found: dict[tuple[int, object], list[int]] = defaultdict(list)
         for value, rows in self._gradients_of_value.target.items():
-            for row, _ in rows:
-                found[storages[value], steps.get(row)].append(row)
+            for sent in rows:
+                found[storages[value], steps.get(sent.row)].append(sent.row)
         return found
 
     @cached_property
@@ -286,12 +315,23 @@ class GapFinder:
         # In one run a cast may stand between, which the other does not need.
         sides = zip(evidence.sides, self._gradients_of_value, strict=True)
         given = (of_run.get(int(side.id[row]), []) for side, of_run in sides for row in values)
-        found = list(dict.fromkeys(entry for entries in given for entry in entries))
+        began = self._backward_began(slot)
+        found = list(dict.fromkeys(sent for all_sent in given for sent in all_sent if sent.backward >= began))
         if slot.role == GRAD_INPUT_ROLE:
             module = evidence.calls["id"][forward]
             inside = range(module + 1, evidence.forward_ends.get(module, module) + 1)
-            found = [(row, call) for row, call in found if call in inside]
-        return [row for row, _ in found if row != slot.values]
+            found = [sent for sent in found if sent.consumer in inside]
+        return list(dict.fromkeys(sent.row for sent in found if sent.row != slot.values))
+
+    def _backward_began(self, slot: Slot) -> int:
+        """Id of the target's call that began the backward that this is in: what was sent before is no part of it."""
+        before = bisect_right(self._backward_starts, self.evidence.calls["id"][slot.pair])
+        return self._backward_starts[before - 1] if before else 0
+
+    @cached_property
+    def _backward_starts(self) -> list[int]:
+        calls = self.evidence.plan.calls.target
+        return sorted(calls.filter(pl.col("op").is_in(list(STARTS_BACKWARD)))["id"])
 
     def _parameter_gradients(self, slot: Slot) -> list[int]:
         """Gradients that the step's backwards gave to this parameter."""
@@ -346,7 +386,8 @@ class GapFinder:
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
-        if slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
+        is_parameters_gradient = self.evidence.storage(slot) in self.gradient_storages
+        if is_parameters_gradient or slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
             return False
         calls = self.evidence.calls
         if slot.role == INPUT_ROLE and calls["id"][slot.pair] > self._unseen.get(calls["step"][slot.pair], sys.maxsize):
@@ -407,9 +448,15 @@ def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
 
 def made_roundoff(evidence: RankEvidence, gap: Gap) -> float:
     """The coarsest unit roundoff of what the calls of a gap make on the way."""
-    known = evidence.made_roundoffs
+    known = evidence.precision.made_roundoffs
     reference = (known.reference.get(call, 0.0) for call in gap.only_reference)
     return max((*reference, *(known.target.get(call, 0.0) for call in gap.only_target)), default=0.0)
+
+
+def rounds_inside(evidence: RankEvidence, gap: Gap) -> bool:
+    """Whether a call of a gap may round inside to the type that autocast gives it."""
+    known = evidence.rounding_inside
+    return not (known.reference.isdisjoint(gap.only_reference) and known.target.isdisjoint(gap.only_target))
 
 
 def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:

@@ -127,8 +127,9 @@ def _bin(size: float, bins: int) -> int:
 
 
 def _update(evidence: RankEvidence, slot: Slot, apart: _Apart, uncertain: float) -> Update:
-    size, seen = evidence.operands[slot.values].norm, 0.0 if apart.from_data else evidence.resolutions[slot.values]
-    resolution = max(evidence.roundoffs[slot.values], seen / 2.0) * size
+    size, known = evidence.operands[slot.values].norm, evidence.precision
+    seen = 0.0 if apart.from_data else known.resolutions[slot.values]
+    resolution = max(known.roundoffs[slot.values], seen / 2.0) * size
     if apart.norm <= 0:
         # Bits may differ of which neither sketch sees anything: they are as far apart as sketches resolve.
         error, resolution = 0.0 if apart.distance <= max(resolution, seen * size) else 1.0, 0.0

@@ -8,6 +8,7 @@ divisor is small, of a logarithm near 1 and near 0, of softplus where its operan
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,18 @@ def _sigmoid(x: Floats) -> Floats:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
+_lgamma, _erf = (np.vectorize(function, otypes=[np.float64]) for function in (math.lgamma, math.erf))
+
+
 def _gelu(x: Floats) -> Floats:
-    return x * _sigmoid(1.5957691216 * (x + 0.044715 * x**3))
+    half: Floats = 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+    return half
 
 
-_lgamma = np.vectorize(math.lgamma, otypes=[np.float64])
+def _gelu_by_tanh(x: Floats) -> Floats:
+    half: Floats = 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    return half
+
 
 _ONE: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "square")},
@@ -40,7 +48,7 @@ _ONE: dict[str, Function] = {
     "mish": lambda x: x * np.tanh(np.logaddexp(0.0, x)),
     "elu": lambda x: np.maximum(x, 0.0) + np.expm1(np.minimum(x, 0.0)),
     "logit": lambda x: np.log(x / (1.0 - x)),
-    "lgamma": _lgamma,
+    "lgamma": _lgamma, "erf": _erf,
 }  # fmt: skip
 _TWO: dict[str, Function] = {
     **dict.fromkeys(("div", "divide", "truediv", "true_divide"), np.divide),
@@ -51,6 +59,26 @@ FUNCTIONS: Mapping[str, tuple[int, Function]] = {
     name: (arity, function) for arity, table in ((1, _ONE), (2, _TWO)) for name, function in table.items()
 }
 """By the operation's name: of how many operands, and the function."""
+
+
+_MORE: dict[str, tuple[int, Function]] = {
+    "add": (2, np.add), "sub": (2, np.subtract), "rsub": (2, lambda x, y: y - x), "mul": (2, np.multiply),
+    "neg": (1, np.negative), "relu": (1, lambda x: np.maximum(x, 0.0)), "abs": (1, np.abs),
+    **dict.fromkeys(
+        ("to", "type", "float", "double", "half", "bfloat16", "clone", "contiguous", "detach"), (1, np.positive)
+    ),
+}  # fmt: skip
+"""What is as wrong as its operands whatever these are, and casts."""
+HARMLESS = frozenset(("inplace", "dtype", "copy", "non_blocking", "memory_format", "device"))
+
+
+def formula_of(name: str, stated: Mapping[str, Any]) -> tuple[int, Function] | None:
+    """Of how many operands an operation with these arguments is, and its function; none if an argument says more."""
+    named = {key: entry for key, entry in stated.items() if key not in ("args", "returned")}
+    words = dict(named.get("kwargs", named))
+    if name == "gelu" and words.pop("approximate", "none") == "tanh":
+        return 1, _gelu_by_tanh
+    return None if words.keys() - HARMLESS else _MORE.get(name) or FUNCTIONS.get(name)
 
 
 @dataclass(frozen=True, slots=True)
