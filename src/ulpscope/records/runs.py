@@ -58,6 +58,8 @@ class CaptureSettings:
     """Recompute every reused summary and count the differences."""
     noise: Noise | None = None
     """Of a twin."""
+    configs: tuple[Path, ...] = ()
+    """Config files of the script, which the trace is to hold."""
 
 
 @dataclass(frozen=True, slots=True)

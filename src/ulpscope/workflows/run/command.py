@@ -228,7 +228,8 @@ def capture_command(
 def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
     """The environment that makes every Python below load capture/inject/sitecustomize.py."""
     # The child may change its directory before it imports torch.
-    absolute = replace(settings, out=settings.out.absolute())
+    configs = tuple(path.absolute() for path in settings.configs)
+    absolute = replace(settings, out=settings.out.absolute(), configs=configs)
     twin = {} if settings.noise is None else {TWIN_VARIABLE: str(settings.noise.seed)}
     return {
         **environ,
