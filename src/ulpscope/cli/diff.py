@@ -10,10 +10,11 @@
   ulpscope diff here.json there.json                         what two machines have otherwise (ulpscope env -o FILE)
   ulpscope diff runs/ref runs/target                         the same of two traces: also seeds, weights and data
 
-Reads .npy, .npz, .safetensors and what torch.save wrote (.pt, .pth, .bin), of any type down to float8; nothing in a
-file is executed. Numbers of other types are compared by value. Exit codes: 0 all equal, or within the given tolerance;
-1 a difference: also of shapes, or a tensor or operator that one side lacks; 2 a file cannot be read; 3 no name in
-common.
+Reads .npy, .npz, .safetensors, what torch.save wrote (.pt, .pth, .bin), and directories of shards, of
+torch.distributed.checkpoint and of Megatron, of any type down to float8; nothing in a file is executed. Tensors whose
+names differ are paired by what they hold. Numbers of other types are compared by value. Exit codes: 0 all equal, or
+within the given tolerance; 1 a difference: also of shapes, or a tensor or operator that one side lacks; 2 a file cannot
+be read; 3 nothing in common.
 """
 
 import argparse
