@@ -82,12 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.workflows.run.command import run_command
     from ulpscope.workflows.run.configs import readable_configs
 
-    if args.stop and args.steps is None:
-        raise UlpscopeError(
-            "--stop without --steps",
-            expected="the steps after which the script may end",
-            next_step="add for example --steps 0-2",
-        )
+    refuse_stop_alone(args)
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
     settings = parsed(CaptureSettings, args, max_disk=max_disk, configs=readable_configs(args.configs))
     if args.twins is not None:
@@ -102,3 +97,13 @@ def run(args: argparse.Namespace) -> int:
             next_step="add --twins 2",
         )
     return run_command(args.command, settings, overwrite=args.overwrite, as_json=args.json).exit_code
+
+
+def refuse_stop_alone(args: argparse.Namespace) -> None:
+    """Without steps nobody knows after which the script may end."""
+    if args.stop and args.steps is None:
+        raise UlpscopeError(
+            "--stop without --steps",
+            expected="the steps after which the script may end",
+            next_step="add for example --steps 0-2",
+        )

@@ -60,6 +60,10 @@ class CaptureSettings:
     """Of a twin."""
     configs: tuple[Path, ...] = ()
     """Config files of the script, which the trace is to hold."""
+    seed: int | None = None
+    """What all generators are seeded with before the script begins; None: nothing is touched."""
+    deterministic: bool = False
+    """Ask the framework for kernels that give the same bits each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ No secret is kept: of most variables only the name is, and tokens are masked whe
 """
 
 import hashlib
+import importlib
 import os
 import platform
 import random
@@ -121,6 +122,12 @@ def seeds() -> dict[str, Any]:
     if numpy_random is not None:
         found["numpy_state"] = state_digest(repr(numpy_random.get_state()).encode())
     return found
+
+
+def seed_all(seed: int) -> None:
+    """Python's and numpy's generators."""
+    random.seed(seed)
+    importlib.import_module("numpy.random").seed(seed)
 
 
 def process() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ulpscope.capture.recording.recorder import Surroundings
 from ulpscope.capture.recording.replacing import Replacements
 from ulpscope.capture.tensorflow.about import about_tensorflow
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
+from ulpscope.capture.tensorflow.repeatable import make_repeatable
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
 from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
 from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
@@ -120,6 +121,7 @@ class Session(session.Session):
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
     """Capture this process from now on."""
+    make_repeatable(settings)
     session = Session(settings, events=events)
     session.start()
     return session

@@ -21,6 +21,7 @@ from ulpscope.capture.torch.recorder import (
     TorchTensors,
     optimizer_exists,
 )
+from ulpscope.capture.torch.repeatable import make_repeatable
 from ulpscope.capture.torch.tensors import quiet
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import record_own_call
@@ -118,6 +119,7 @@ class Session(session.Session):
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
     """Capture this process from now on."""
+    make_repeatable(settings)
     session = Session(settings, events=events)
     session.start()
     leave_data_workers_alone(session.abandon)
