@@ -1,17 +1,21 @@
 """Filters, limits and what a trace says about itself."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from watched import watch
 
 import ulpscope
+from ulpscope.capture.torch.repeatable import make_repeatable
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import CaptureSettings
 from ulpscope.trace.reader import open_trace
 from ulpscope.workflows.results import held_destination
 
@@ -273,3 +277,19 @@ def test_a_switch_that_torch_refuses_to_tell_is_no_error(tmp_path: Path) -> None
     finally:
         matmul.fp32_precision = before
     assert info.environment["switches"]["float32_matmul_precision"] == "mixed"
+
+
+def test_a_run_is_made_repeatable_from_outside() -> None:
+    benchmark = torch.backends.cudnn.benchmark
+    drawn = []
+    try:
+        for _ in range(2):
+            make_repeatable(CaptureSettings(Path("t"), seed=3, deterministic=True))
+            drawn.append((torch.rand(()).item(), random.random(), np.random.rand()))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert drawn[0] == drawn[1]
+        make_repeatable(CaptureSettings(Path("t")))
+        assert torch.rand(()).item() not in drawn[0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = benchmark

@@ -199,4 +199,4 @@ def parting_at(number: int) -> Parting:
 
 def test_there_is_no_run_without_a_command() -> None:
     with pytest.raises(UlpscopeError, match="no command"):
-        command.repeat((), CaptureSettings(Path()), command.AskedRepeats(), stdout=2)
+        command.repeat((), CaptureSettings(Path()), command.AskedRepeats())

@@ -9,7 +9,6 @@ run repeats itself; 1 it does not; 2 bad usage, or the command fails; 3 nothing 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from ulpscope.cli.command import Parser, Subparsers, add_command, add_telling, parsed, tell
@@ -47,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
             raise UlpscopeError(f"{option} {number}", expected="at least 2 runs", next_step=f"write {option} 2")
     settings = parsed(CaptureSettings, args, out=Path())
     asked = AskedRepeats(args.n, args.until_differs, args.out)
-    answer = repeat(args.command, settings, asked, stdout=sys.stderr.fileno(), overwrite=args.overwrite)
+    answer = repeat(args.command, settings, asked, overwrite=args.overwrite)
     return tell(args, answer)

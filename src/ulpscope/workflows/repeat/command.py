@@ -23,6 +23,8 @@ from ulpscope.workflows.repeat.switches import candidates, switched, variables_o
 from ulpscope.workflows.results import SUMMARY, prepare_destination, prepare_result, write_json
 from ulpscope.workflows.run.command import capture_command, executable_of, tell
 
+STDERR = 2
+"""Where the command's own output goes: stdout is the answer's."""
 _PREFIX = "ulpscope repeat --"
 
 
@@ -41,14 +43,14 @@ class AskedRepeats:
 
 
 def repeat(
-    command: Sequence[str], settings: CaptureSettings, asked: AskedRepeats, *, stdout: int, overwrite: bool = False
+    command: Sequence[str], settings: CaptureSettings, asked: AskedRepeats, *, overwrite: bool = False
 ) -> SpokenAnswer:
-    """Run, compare, and try; `stdout` is where the command's own output goes."""
+    """Run, compare, and try."""
     executable_of(command, prefix=_PREFIX)
     if asked.out is not None:
         prepare_result(asked.out, overwrite=overwrite)
     with _folder(asked.out) as folder:
-        runner = _Runner(tuple(command), settings, Path(folder), stdout)
+        runner = _Runner(tuple(command), settings, Path(folder))
         found = _repeat(runner, asked)
     traces = found.traces if asked.out is not None else ()
     answer = _answer(replace(found, traces=traces))
@@ -73,7 +75,6 @@ class _Runner:
     command: tuple[str, ...]
     settings: CaptureSettings
     folder: Path
-    stdout: int
 
     def run(self, name: str, switches: Sequence[Switch] = ()) -> tuple[Path, float]:
         """One run, and how many seconds it took."""
@@ -81,7 +82,7 @@ class _Runner:
         prepare_destination(out, overwrite=True)
         settings = switched(replace(self.settings, out=out), switches)
         begin = time.monotonic()
-        outcome = capture_command(self.command, settings, stdout=self.stdout, variables=variables_of(switches))
+        outcome = capture_command(self.command, settings, stdout=STDERR, variables=variables_of(switches))
         seconds = time.monotonic() - begin
         if outcome.interrupted:
             raise KeyboardInterrupt
