@@ -39,7 +39,7 @@ def _config_file(path: Path) -> dict[str, Any]:
     try:
         parsed = _parsed(content.decode("utf-8"), path.suffix.lower())
     except Exception as error:  # parsers raise what they like; the run that names the file must not suffer
-        return {**digest, "problem": f"{type(error).__name__}: {error}".partition("\n")[0]}
+        return {**digest, "problem": masked(f"{type(error).__name__}: {error}".partition("\n")[0])}
     return digest if parsed is None else {**digest, "values": dict(islice(_flat("", parsed), MOST_KEYS))}
 
 

@@ -30,7 +30,7 @@ _FIRST: Mapping[Part, Sequence[Switch]] = {
     Part.OUTSIDE: (*_DRAWN, *_COMPUTED),
     Part.GIVEN: (*_DRAWN, *_COMPUTED),
     Part.STRUCTURE: (Switch.HASH_SEED, Switch.SEED, *_COMPUTED),
-    Part.RANDOM: (*_COMPUTED, *_DRAWN),
+    Part.RANDOM: (*_DRAWN, *_COMPUTED),
     Part.COMPUTATION: _COMPUTED,
     Part.COLLECTIVE: _COMPUTED,
 }
