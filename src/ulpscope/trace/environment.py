@@ -19,7 +19,8 @@ from ulpscope.trace.reader import RankTrace
 
 FIRST_STEPS = 2
 """Whose inputs are told: data in another order shows in the first, or where the first batch is fixed in the second."""
-_HEAD = re.compile(rb'\s*\{\s*"schema"\s*:\s*\d+,\s*"command"\s*:\s*"env"')
+HEAD = re.compile(rb'\s*\{\s*"schema"\s*:\s*\d+,\s*"command"\s*:\s*"env"')
+"""How a file of `ulpscope env` begins."""
 _NUMBER = re.compile(r"-?[\d.]")
 
 
@@ -28,7 +29,7 @@ def is_environment(path: Path) -> bool:
     if not path.is_file():
         return False
     with open_file(path) as file:
-        return _HEAD.match(file.read(200)) is not None
+        return HEAD.match(file.read(200)) is not None
 
 
 def read_environment(path: Path) -> Environment:
