@@ -218,6 +218,19 @@ BENCHMARKS = {
         )
         for name, save in (("zoo", "stats"), ("zoo-tensors", "tensors"))
     },
+    "repeat": Benchmark(
+        ("repeating.py",),
+        (
+            Bar(
+                "scripts of nine, named with what makes them repeatable",
+                r"^NUMBER of \d+ right",
+                "scripts",
+                9,
+                at_least=True,
+            ),
+        ),
+        long=True,
+    ),
     "hostile": Benchmark(
         ("hostile.py --files 2000",),
         (Bar("mutations without an answer or a clear error", r", NUMBER wrong in", "wrong", 0),),

@@ -1,17 +1,21 @@
 """Filters, limits and what a trace says about itself."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from watched import watch
 
 import ulpscope
+from ulpscope.capture.torch.repeatable import make_repeatable
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import CaptureSettings
 from ulpscope.trace.reader import open_trace
 from ulpscope.workflows.results import held_destination
 
@@ -240,3 +244,52 @@ def test_a_backward_that_raises_says_so(tmp_path: Path) -> None:
 
     call = watch(tmp_path, work).call("torch.Tensor.backward")
     assert call.error == "ZeroDivisionError: division by zero"
+
+
+SECRET = "hf_averysecretvalue"
+
+
+def test_no_secret_stands_in_a_trace_and_its_settings_do(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(f"lr: 0.5\nhub_token: {SECRET}\n", encoding="utf-8")
+    script = "import torch\ntorch.ones(2).neg()"
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    words = ["run", "-o", "t", "--config", "train.yaml", "--", sys.executable, "train.py", "--token", SECRET]
+    words += ["--data", f"https://me:{SECRET}@host/x"]
+    environ = {**os.environ, "HF_TOKEN": SECRET, "TORCH_TOKEN": SECRET, "NCCL_NET": f"https://me:{SECRET}@host"}
+    done = subprocess.run([sys.executable, "-m", "ulpscope", *words], cwd=tmp_path, env=environ, check=False)
+    assert done.returncode == 0
+    assert all(SECRET.encode() not in file.read_bytes() for file in (tmp_path / "t").rglob("*") if file.is_file())
+    info = open_trace(tmp_path / "t").ranks[0].info
+    assert {"HF_TOKEN", "TORCH_TOKEN"} <= set(info.environment["other_variables"])
+    (told,) = info.environment["configs"].values()
+    assert told["values"] == {"lr": 0.5, "hub_token": "***"}
+    assert info.environment["packages"]["torch"] == torch.__version__
+    assert not info.errors
+
+
+def test_a_switch_that_torch_refuses_to_tell_is_no_error(tmp_path: Path) -> None:
+    matmul = torch.backends.cuda.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+    try:
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
+        info = watch(tmp_path, lambda: torch.ones(2).neg()).trace.info
+    finally:
+        matmul.fp32_precision = before
+    assert info.environment["switches"]["float32_matmul_precision"] == "mixed"
+
+
+def test_a_run_is_made_repeatable_from_outside() -> None:
+    benchmark = torch.backends.cudnn.benchmark
+    drawn = []
+    try:
+        for _ in range(2):
+            make_repeatable(CaptureSettings(Path("t"), seed=3, deterministic=True))
+            drawn.append((torch.rand(()).item(), random.random(), np.random.rand()))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert drawn[0] == drawn[1]
+        make_repeatable(CaptureSettings(Path("t")))
+        assert torch.rand(()).item() not in drawn[0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = benchmark

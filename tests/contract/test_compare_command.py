@@ -15,7 +15,7 @@ from ulpscope.workflows.compare.command import compare
 
 # The design's object for every command; what follows is documented in docs/compare.md.
 COMMON_KEYS = {"schema", "command", "verdict", "findings", "notes", "counts"}
-COMPARE_KEYS = {"reference", "target", "scope", "extent", "anchor", "neighbours", "advice", "missing", "ledger"}
+COMPARE_KEYS = set("reference target scope extent anchor neighbours advice missing ledger environment".split())
 FINDING_KEYS = {
     "kind", "rank", "step", "phase", "call", "op", "module", "tensor", "source", "evidence", "sentence", "next",
 }  # fmt: skip

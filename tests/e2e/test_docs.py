@@ -74,6 +74,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "names.yaml").write_text("modules:\n  model.blocks.0: model.blocks.0\n", encoding="utf-8")
     paths = {"npu_path": "./npu/dump_path", "bench_path": "./gpu/dump_path"}
     (folder / "compare.json").write_text(json.dumps(paths), encoding="utf-8")
+    (folder / "train.yaml").write_text("lr: 0.1\n", encoding="utf-8")
+    for name in ("here.json", "there.json"):
+        assert typed(f"ulpscope env -o {name}", folder)[0] == 0
     (folder / "mine.py").write_text("import ulpscope\n", encoding="utf-8")
     return folder
 

@@ -276,7 +276,7 @@ def test_only_commands_are_wider_than_the_terminal(width: int) -> None:
 def test_json_has_the_keys_of_every_command() -> None:
     answer = compare_json(diverged(notes=(finding(FindingKind.DTYPE),)))
     assert list(answer)[:6] == ["schema", "command", "verdict", "findings", "notes", "counts"]
-    further = "reference target scope extent anchor neighbours advice missing ledger".split()
+    further = "reference target scope extent anchor neighbours advice missing ledger environment".split()
     assert list(answer)[6:] == further
     assert answer["ledger"] is None
     keys = "kind rank step phase call op module tensor source evidence sentence next".split()

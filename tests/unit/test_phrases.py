@@ -10,14 +10,17 @@ from string import Formatter
 
 import pytest
 
+from ulpscope.diagnose.environment.rules import RULES
 from ulpscope.phrases import phrase_table
 from ulpscope.records.check_runs import WRONG
 from ulpscope.records.checks import Variant
 from ulpscope.records.enums import Phase
+from ulpscope.records.environments import Likelihood
 from ulpscope.records.evidence import Maker
 from ulpscope.records.findings import AdviceKind, FindingKind, Nearness
 from ulpscope.records.overflows import Overflow
 from ulpscope.records.pairs import Judgement, Measured
+from ulpscope.records.repeats import Part, Switch
 from ulpscope.report.words.language import Language
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "ulpscope"
@@ -37,6 +40,10 @@ FAMILIES = {
     "proof.": {maker.value for maker in Maker},
     "check.variant.": {variant.value for variant in Variant},
     "check.wrong.": {verdict.value for verdict in WRONG},
+    "repeat.part.": {part.value for part in Part},
+    "repeat.switch.": {switch.value for switch in Switch},
+    "env.likelihood.": {likelihood.value for likelihood in Likelihood},
+    "env.reason.": {rule.reason for rule in RULES},
     "overflow.verdict.": {Overflow.NORMAL.value, Overflow.ABNORMAL.value, Overflow.UNCLEAR.value},
 }
 """Keys that are put together: for each member there is a phrase."""
@@ -61,7 +68,7 @@ def test_every_phrase_is_in_every_language_with_the_same_parts(name: str) -> Non
         assert parts(texts["en"]) == parts(texts["zh"]), key
 
 
-@pytest.mark.parametrize("name", ["check.json", "remarks.json"])
+@pytest.mark.parametrize("name", ["check.json", "environment.json", "remarks.json"])
 def test_chinese_is_chinese(name: str) -> None:
     texts = {key: texts["zh"] for key, texts in FILES[name].items() if re.sub(r"\{.*?\}|[\W\d]", "", texts["en"])}
     assert [key for key, text in texts.items() if not re.search(r"[\u4e00-\u9fff]", text)] == []

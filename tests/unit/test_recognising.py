@@ -68,6 +68,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "acl.json": (text('{"dump": {"dump_path": "/x", "dump_list": []}}'), "what is dumped", "dump_path"),
     "construct.json": (text('{"Torch.a.0.forward": null}'), "of an msprobe dump", "dump.json"),
     "stack.json": (text('{"0": [["Torch.a.0.forward"], ["File x"]]}'), "of an msprobe dump", "dump.json"),
+    "here.json": (text('{"schema": 1, "command": "env", "environment": {}}'), "an environment", "ulpscope diff"),
     "fusion_result.json": (text('{"graph_fusion": {}}'), "fused", "ulpscope fusion"),
     "fusion_switch.cfg": (text('{"Switch": {}}'), "fusion passes", "ulpscope fusion"),
     "a.npy": (lambda path: np.save(path, np.ones(2)), "an array", "ulpscope diff"),

@@ -89,6 +89,9 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         compiled=Compiled(fields["compiled"]),
         verify=fields["verify"],
         noise=_optional_noise(fields.get("noise")),
+        configs=tuple(map(Path, fields.get("configs", ()))),
+        seed=fields.get("seed"),
+        deterministic=fields.get("deterministic", False),
     )
 
 

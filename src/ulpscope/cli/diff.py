@@ -1,4 +1,4 @@
-"""Compare two tensors, all tensors of two files, or two graphs.
+"""Compare two tensors, all tensors of two files, two graphs, or two environments.
 
   ulpscope diff reference.npy target.pt                      two tensors: metrics, and where they differ most
   ulpscope diff a.safetensors b.safetensors                  two checkpoints: a line a tensor, the worst first
@@ -7,11 +7,14 @@
   ulpscope diff a.npz::x b.npz::y --rtol 1e-3                tensors of other names, within a tolerance
   ulpscope diff debug_0/graph/ge_proto_00000_Build.txt debug_1/graph/ge_proto_00000_Build.txt
                                                              operators that two compilations gave other types or layouts
+  ulpscope diff here.json there.json                         what two machines have otherwise (ulpscope env -o FILE)
+  ulpscope diff runs/ref runs/target                         the same of two traces: also seeds, weights and data
 
-Reads .npy, .npz, .safetensors and what torch.save wrote (.pt, .pth, .bin), of any type down to float8; nothing in a
-file is executed. Numbers of other types are compared by value. Exit codes: 0 all equal, or within the given tolerance;
-1 a difference: also of shapes, or a tensor or operator that one side lacks; 2 a file cannot be read; 3 no name in
-common.
+Reads .npy, .npz, .safetensors, what torch.save wrote (.pt, .pth, .bin), and directories of shards, of
+torch.distributed.checkpoint and of Megatron, of any type down to float8; nothing in a file is executed. Tensors whose
+names differ are paired by what they hold. Numbers of other types are compared by value. Exit codes: 0 all equal, or
+within the given tolerance; 1 a difference: also of shapes, or a tensor or operator that one side lacks; 2 a file cannot
+be read; 3 nothing in common.
 """
 
 import argparse
@@ -44,7 +47,10 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and give the exit code."""
     from ulpscope.dialects.graphs.opening import is_graph
+    from ulpscope.workflows.env.comparing import tells_environment
 
+    if tells_environment(Path(args.reference), Path(args.target)):
+        return _diff_environments(args)
     # One graph is enough: what is wrong with the other side, its reader says.
     if is_graph(Path(args.reference)) or is_graph(Path(args.target)):
         return _diff_graphs(args)
@@ -58,6 +64,15 @@ def run(args: argparse.Namespace) -> int:
     with progress("comparing tensors") as advance:
         result = diff(args.reference, args.target, **how, advance=advance)
     return tell(args, result, pipe_width=PIPE_WIDTH)
+
+
+def _diff_environments(args: argparse.Namespace) -> int:
+    from ulpscope.workflows.env.comparing import diff_of_environments
+
+    refuse_all(args, ("key", "atol", "rtol"), "two environments", expected="only -n and --json")
+    return tell(
+        args, diff_of_environments(Path(args.reference), Path(args.target), count=args.n), pipe_width=PIPE_WIDTH
+    )
 
 
 def _diff_graphs(args: argparse.Namespace) -> int:

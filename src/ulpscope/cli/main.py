@@ -15,10 +15,12 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import interruptible
 
 COMMANDS = (
-    *"demo run compare check repro overflow show diff convert fusion report shell".split(),
+    *"demo run compare check repro overflow show diff env repeat convert fusion report shell".split(),
     *"npu-dump npu-overflow tf-dump mixlist".split(),
 )
-TAKES_COMMAND = {"run": "-o TRACE ", "npu-dump": "", "npu-overflow": "", "tf-dump": ""}
+OF_NETWORKS = frozenset("fusion npu-dump npu-overflow tf-dump mixlist".split())
+"""Commands that lie in a folder of their own."""
+TAKES_COMMAND = {"run": "-o TRACE ", "repeat": "", "npu-dump": "", "npu-overflow": "", "tf-dump": ""}
 """Commands that run a user's own, and what stands before it at least."""
 
 
@@ -120,7 +122,8 @@ def _unknown_words(command: str, unknown: list[str], *, options: list[str], bord
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"ulpscope.cli.{name.replace('-', '_')}")
+    folder = "network." if name in OF_NETWORKS else ""
+    return importlib.import_module(f"ulpscope.cli.{folder}{name.replace('-', '_')}")
 
 
 def _complain(text: str, argv: Sequence[str]) -> None:

@@ -48,6 +48,15 @@ def register(subparsers: "Subparsers[Parser]") -> None:
         default="compiled",
         help="run compiled callables as compiled, one call each, or eager, with a look inside (default: compiled)",
     )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        dest="configs",
+        help="keep the settings of this config file in the trace, for ulpscope diff; may be repeated",
+    )
     group = parser.add_argument_group("limits and checks")
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
@@ -71,15 +80,11 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.capture.settings import parse_size
     from ulpscope.records.runs import CaptureSettings
     from ulpscope.workflows.run.command import run_command
+    from ulpscope.workflows.run.configs import readable_configs
 
-    if args.stop and args.steps is None:
-        raise UlpscopeError(
-            "--stop without --steps",
-            expected="the steps after which the script may end",
-            next_step="add for example --steps 0-2",
-        )
+    refuse_stop_alone(args)
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
-    settings = parsed(CaptureSettings, args, max_disk=max_disk)
+    settings = parsed(CaptureSettings, args, max_disk=max_disk, configs=readable_configs(args.configs))
     if args.twins is not None:
         from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
 
@@ -92,3 +97,13 @@ def run(args: argparse.Namespace) -> int:
             next_step="add --twins 2",
         )
     return run_command(args.command, settings, overwrite=args.overwrite, as_json=args.json).exit_code
+
+
+def refuse_stop_alone(args: argparse.Namespace) -> None:
+    """Without steps nobody knows after which the script may end."""
+    if args.stop and args.steps is None:
+        raise UlpscopeError(
+            "--stop without --steps",
+            expected="the steps after which the script may end",
+            next_step="add for example --steps 0-2",
+        )

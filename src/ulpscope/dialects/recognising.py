@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from ulpscope.dialects.registry import dialect_of, is_trace
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.environment import HEAD as ENVIRONMENT
 from ulpscope.trace.files import open_file
 
 _HEAD = 1 << 16
@@ -179,6 +180,7 @@ _MAGIC: _Kinds = (
 )
 
 _JSON_KINDS: _Kinds = (
+    (ENVIRONMENT, "an environment that ulpscope env wrote", _DIFF),
     (
         _keys("graph_fusion", "ub_fusion", 'session_and_graph_id[^"]*'),
         "what an Ascend compiler fused",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.records.environments import EnvironmentDifference
 from ulpscope.records.evidence import Evidence, Ledger
 from ulpscope.records.pairs import Measured
 
@@ -232,6 +233,8 @@ class Comparison:
     """The graph file by which the operators of a network were paired."""
     graph_options: tuple[str, ...] = ()
     """What else a command needs to pair them so: `--steps 3`."""
+    environment: tuple[EnvironmentDifference, ...] = ()
+    """What the runs' processes had otherwise, what is most likely to matter first."""
 
 
 def extent_of(comparison: Comparison) -> Extent:

@@ -4,7 +4,7 @@ Columns are those of pairs.parquet and tensors.csv, a row a tensor of a pair of 
 so that judge, diagnose and report agree on them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -161,6 +161,14 @@ class FileDiff:
     single: bool
     below: Pair[str]
     """Prefix of the names that were compared, without it, where names have nothing in common otherwise."""
+    refused: Pair[Mapping[str, str]] = Pair({}, {})
+    """What a file holds that is no tensor, and was not read: by place the class or function that it names."""
+
+    @property
+    def renamed(self) -> tuple[Pair[str], ...]:
+        """Names of those that were paired by what they hold."""
+        keys = (tensor.sides.map(lambda side: side.key) for tensor in self.tensors)
+        return () if self.single else tuple(each for each in keys if each.reference != each.target)
 
     @property
     def agrees(self) -> bool:

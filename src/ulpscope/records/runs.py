@@ -58,6 +58,12 @@ class CaptureSettings:
     """Recompute every reused summary and count the differences."""
     noise: Noise | None = None
     """Of a twin."""
+    configs: tuple[Path, ...] = ()
+    """Config files of the script, which the trace is to hold."""
+    seed: int | None = None
+    """What all generators are seeded with before the script begins; None: nothing is touched."""
+    deterministic: bool = False
+    """Ask the framework for kernels that give the same bits each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ulpscope.align.renaming import renamed_tensors
 from ulpscope.dialects.ascend.converting import FileKind, write_array
 from ulpscope.dialects.files.opening import StoredTensor, TensorFile, load_tensor_file
-from ulpscope.dialects.files.stored import COMPLEX32, AnyArray
+from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, refused_of
 from ulpscope.dialects.tables import stats_of
 from ulpscope.numerics.layouts import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape
 from ulpscope.numerics.pairs.elements import Tolerance, first_outside, scan_elements
@@ -77,7 +78,9 @@ def diff(
     if chosen is not None:
         tensors = [_compare_whole(chosen, tolerances, count or math.prod(chosen.reference[1].shape))]
         paths = sides.map(lambda side: side.path)
-        found = FileDiff(paths, tuple(tensors), (), (), tolerances, single=True, below=Pair("", ""))
+        refused = sides.map(lambda side: refused_of(side.tensors))
+        below = Pair("", "")
+        found = FileDiff(paths, tuple(tensors), (), (), tolerances, single=True, below=below, refused=refused)
     else:
         found = _diff_files(sides, tolerances, advance)
     code = ExitCode.OK if found.agrees else ExitCode.DIFFERENCE
@@ -152,22 +155,26 @@ def _diff_files(sides: Pair[_Opened], tolerances: Tolerances, advance: Advance) 
         below = Pair(wrapped, "") if wrapped else Pair("", _prefix(files.target, files.reference))
     reference, target = _below(files.reference, below.reference), _below(files.target, below.target)
 
+    renamed = renamed_tensors(Pair(reference, target))
+    pairs = {name: renamed.get(name, name) for name in reference if name in target or name in renamed}
+
     def compare(name: str) -> TensorDiff:
-        found = _compare_quickly(Pair((name, reference[name]), (name, target[name])), tolerances)
+        found = _compare_quickly(Pair((name, reference[name]), (pairs[name], target[pairs[name]])), tolerances)
         advance(1)
         return found
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        both = [name for name in reference if name in target]
-        tensors = sorted(pool.map(compare, both), key=_severity, reverse=True)
+        tensors = sorted(pool.map(compare, pairs), key=_severity, reverse=True)
+    taken = set(pairs.values())
     return FileDiff(
         paths=sides.map(lambda side: side.path),
         tensors=tuple(tensors),
-        only_reference=tuple(name for name in reference if name not in target),
-        only_target=tuple(name for name in target if name not in reference),
+        only_reference=tuple(name for name in reference if name not in pairs),
+        only_target=tuple(name for name in target if name not in taken),
         tolerances=tolerances,
         single=False,
         below=below,
+        refused=files.map(refused_of),
     )
 
 

@@ -20,6 +20,7 @@ from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.recording import environment
 from ulpscope.capture.recording.calls import Scopes
+from ulpscope.capture.recording.config_files import config_files
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
@@ -96,6 +97,7 @@ class Session(ABC):
         """Handed over, and not yet taken by the output."""
         self._started = _now()
         self._seeds: dict[str, Any] = {}
+        self._configs = config_files(settings.configs)
         self._ended_early = ""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._running = self._closed = self._paused = False
@@ -359,7 +361,7 @@ class Session(ABC):
             framework=about.framework,
             versions=environment.versions(about.packages),
             devices=about.devices,
-            environment={"variables": environment.variables(), "switches": about.switches},
+            environment=environment.surroundings(about, self._configs),
             seeds=self._seeds,
             capture=json.loads(settings_to_json(self.settings)),
             started=self._started,

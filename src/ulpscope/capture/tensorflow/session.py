@@ -1,14 +1,13 @@
-"""A capture of TensorFlow, and what about it affects a process's numbers: versions, devices, switches, seeds."""
+"""A capture of TensorFlow."""
 
 import contextlib
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
-from tensorflow.python.framework import config, op_callbacks
+from tensorflow.python.framework import op_callbacks
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
@@ -16,7 +15,9 @@ from ulpscope.capture.recording.calls import INPUT
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.recorder import Surroundings
 from ulpscope.capture.recording.replacing import Replacements
+from ulpscope.capture.tensorflow.about import about_tensorflow
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
+from ulpscope.capture.tensorflow.repeatable import make_repeatable
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
 from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
 from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
@@ -30,7 +31,6 @@ from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
 from ulpscope.records.enums import Kind
 from ulpscope.records.runs import CaptureSettings
 
-PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "ml_dtypes")
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
 FOLDERS = tuple(os.path.join(_SITE, name) + os.sep for name in ("tensorflow", *KERAS))
 
@@ -102,7 +102,7 @@ class Session(session.Session):
         self._keras.uninstall()
 
     def about(self) -> About:
-        return About({"name": "tensorflow", "version": tf.__version__}, PACKAGES, _devices(), _switches())
+        return about_tensorflow()
 
     def make_steps(self) -> TensorFlowSteps:
         return TensorFlowSteps()
@@ -121,29 +121,7 @@ class Session(session.Session):
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
     """Capture this process from now on."""
+    make_repeatable(settings)
     session = Session(settings, events=events)
     session.start()
     return session
-
-
-def _devices() -> tuple[str, ...]:
-    """The processor, and what accelerators TensorFlow computes with; it is not made to look for them by us."""
-    names = [f"cpu: {platform.processor() or platform.machine()}"]
-    known = context.context()
-    if known._initialized:
-        names += [device.name for device in known.list_logical_devices() if device.device_type != "CPU"]
-    return tuple(names)
-
-
-def _switches() -> dict[str, Any]:
-    return {
-        "deterministic_ops": bool(config.is_op_determinism_enabled()) if _is_ready() else None,
-        "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),
-        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", ""),
-        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() if _is_ready() else None,
-        "functions_run_eagerly": tf.config.functions_run_eagerly(),
-    }
-
-
-def _is_ready() -> bool:
-    return bool(context.context()._initialized)

@@ -1,6 +1,5 @@
-"""A capture of torch, and what about torch affects a process's numbers: versions, devices, switches, seeds."""
+"""A capture of torch."""
 
-import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
 from ulpscope.capture.recording.environment import About, state_digest
 from ulpscope.capture.recording.recorder import Surroundings
+from ulpscope.capture.torch.about import about_torch
 from ulpscope.capture.torch.host.loading import is_built
 from ulpscope.capture.torch.host.recorder import CompiledRecorder, LaterHost, can_serve
 from ulpscope.capture.torch.recorder import (
@@ -21,14 +21,13 @@ from ulpscope.capture.torch.recorder import (
     TorchTensors,
     optimizer_exists,
 )
+from ulpscope.capture.torch.repeatable import make_repeatable
 from ulpscope.capture.torch.tensors import quiet
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import record_own_call
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.runs import CaptureSettings, Noise
-
-PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex")
 
 
 class Session(session.Session):
@@ -79,7 +78,7 @@ class Session(session.Session):
             self.noise.__exit__(None, None, None)
 
     def about(self) -> About:
-        return About(_framework(), PACKAGES, _devices(), _switches())
+        return about_torch()
 
     def seeds(self) -> dict[str, Any]:
         """The seed of torch's generator, and digests of every generator's state."""
@@ -120,46 +119,8 @@ class Session(session.Session):
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
     """Capture this process from now on."""
+    make_repeatable(settings)
     session = Session(settings, events=events)
     session.start()
     leave_data_workers_alone(session.abandon)
     return session
-
-
-def _framework() -> dict[str, Any]:
-    return {
-        "name": "torch",
-        "version": torch.__version__,
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-    }
-
-
-def _devices() -> tuple[str, ...]:
-    """The processor, and what accelerators torch sees."""
-    names = [f"cpu: {platform.processor() or platform.machine()} ({torch.backends.cpu.get_cpu_capability()})"]
-    if hasattr(torch, "accelerator"):
-        found = torch.accelerator.current_accelerator()
-        kind = None if found is None else found.type
-    else:
-        kind = "cuda" if torch.cuda.is_available() else None
-    if kind is not None:
-        module = torch.get_device_module(kind)
-        names += [f"{kind}:{index}: {module.get_device_name(index)}" for index in range(module.device_count())]
-    return tuple(names)
-
-
-def _switches() -> dict[str, Any]:
-    return {
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "num_threads": torch.get_num_threads(),
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "flash_sdp": torch.backends.cuda.flash_sdp_enabled(),
-        "mem_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled(),
-        "math_sdp": torch.backends.cuda.math_sdp_enabled(),
-    }

@@ -9,7 +9,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ulpscope.dialects.files.stored import StoredTensor, TensorFile, read_npy, read_npz, read_safetensors, unreadable
+from ulpscope.dialects.files.checkpoints import is_distributed, megatron_ranks, read_distributed
+from ulpscope.dialects.files.stored import (
+    PartlyRead,
+    StoredTensor,
+    TensorFile,
+    read_npy,
+    read_npz,
+    read_safetensors,
+    refused_of,
+    unreadable,
+)
 from ulpscope.dialects.files.torch_files import read_pt
 from ulpscope.dialects.registry import known_dialects
 from ulpscope.records.errors import UlpscopeError
@@ -42,7 +52,7 @@ def load_tensor_file(path: Path) -> TensorFile:
     if read is not None:
         return read(path)
     if path.is_dir():
-        return _load_directory(path)
+        return _load_checkpoint(path) or _load_directory(path)
     try:
         reader = READERS.get(path.suffix.lower()) or _recognise(path)
         return reader(path)
@@ -57,7 +67,8 @@ def holds_tensors(path: Path) -> bool:
     if _dialects_reader(path) is not None:
         return True
     if path.is_dir():
-        return any(any(path.glob(pattern)) for pattern in _SHARDS)
+        shards = any(any(path.glob(pattern)) for pattern in _SHARDS)
+        return shards or is_distributed(path) or bool(megatron_ranks(path))
     return path.is_file() and (path.suffix.lower() in READERS or _reader_by_content(path) is not None)
 
 
@@ -97,12 +108,27 @@ def _holds_npy(path: Path) -> bool:
         return False
 
 
+def _load_checkpoint(path: Path) -> TensorFile | None:
+    """What several ranks wrote; none if it is no such directory."""
+    if is_distributed(path):
+        return read_distributed(path)
+    files = {rank: load_tensor_file(file) for rank, file in megatron_ranks(path).items()}
+    if not files:
+        return None
+    tensors = {f"{rank}.{key}": tensor for rank, held in files.items() for key, tensor in held.items()}
+    refused = {f"{rank}.{place}": name for rank, held in files.items() for place, name in refused_of(held).items()}
+    return PartlyRead(tensors, refused)
+
+
 def _load_directory(path: Path) -> TensorFile:
     tensors: dict[str, StoredTensor] = {}
+    refused: dict[str, str] = {}
     origin: dict[str, str] = {}
     shards = _shards(path)
     for shard in shards:
-        for own, tensor in load_tensor_file(shard).items():
+        held = load_tensor_file(shard)
+        refused |= refused_of(held)
+        for own, tensor in held.items():
             # Of many files with one tensor each, the files bear the names.
             key = own or ("" if len(shards) == 1 else shard.stem)
             if key in tensors:
@@ -111,7 +137,7 @@ def _load_directory(path: Path) -> TensorFile:
                     path, problem, expected="each tensor in one shard", next_step="compare the files one by one"
                 )
             tensors[key], origin[key] = tensor, shard.name
-    return tensors
+    return PartlyRead(tensors, refused)
 
 
 def _shards(path: Path) -> list[Path]:

@@ -47,6 +47,20 @@ class StoredTensor:
 TensorFile: TypeAlias = Mapping[str, StoredTensor]
 
 
+class PartlyRead(dict[str, StoredTensor]):
+    """The tensors of a file that holds more than tensors."""
+
+    def __init__(self, tensors: Mapping[str, StoredTensor], refused: Mapping[str, str]) -> None:
+        super().__init__(tensors)
+        self.refused = dict(refused)
+        """What was left out, by place: the class or function that the file names. Nothing of it was executed."""
+
+
+def refused_of(tensors: TensorFile) -> Mapping[str, str]:
+    """What was left out of a file, if anything was."""
+    return tensors.refused if isinstance(tensors, PartlyRead) else {}
+
+
 def unreadable(path: Path, problem: str, *, expected: str, next_step: str = "") -> UlpscopeError:
     """A file that is not what its name says."""
     return UlpscopeError(
@@ -71,7 +85,7 @@ def unsupported(path: Path, key: str, *, dtype: str, shape: tuple[int, ...]) -> 
 # numpy writes ml_dtypes' elements as bytes without a name. Of those with two bytes there is only one.
 _NAMELESS = {"V2": "bfloat16"}
 _ZIP_LOCAL_HEADER = 30
-_DAMAGED = (
+DAMAGED_ARCHIVE = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error,
     EOFError, KeyError, OverflowError, RuntimeError, ValueError,
 )  # fmt: skip
@@ -84,7 +98,7 @@ _UNPACKED = 4, 2**30
 """Bytes that a compressed array may have: so many times those of its file, and so many besides. Only what is almost
 constant is packed a hundredfold; a file of some kilobytes must not fill the memory."""
 
-_MOST_ELEMENTS = 2**56
+MOST_ELEMENTS = 2**56
 """What numpy can address, whatever their size, also of an array that has none because one axis is 0."""
 
 
@@ -112,7 +126,7 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             return {entry.filename[:-4]: _describe_entry(path, archive, entry) for entry in entries}
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise unreadable(
             path, f"not a complete .npz file ({error})", expected="an archive that numpy.savez wrote"
         ) from error
@@ -120,18 +134,18 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
 
 def _describe_entry(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> StoredTensor:
     key = entry.filename[:-4]
-    start = _stored_at(path, entry) if entry.compress_type == zipfile.ZIP_STORED else None
+    start = stored_at(path, entry.header_offset) if entry.compress_type == zipfile.ZIP_STORED else None
     with archive.open(entry) as file:
         return _describe(path, file, key=key, start=start)
 
 
-def _stored_at(path: Path, entry: zipfile.ZipInfo) -> int:
+def stored_at(path: Path, header_offset: int) -> int:
     """Where an entry's bytes begin; the directory of a zip file does not tell, its local header does."""
     with open_file(path) as file:
-        file.seek(entry.header_offset)
+        file.seek(header_offset)
         header = file.read(_ZIP_LOCAL_HEADER)
     name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
-    return entry.header_offset + _ZIP_LOCAL_HEADER + name + extra
+    return header_offset + _ZIP_LOCAL_HEADER + name + extra
 
 
 def _describe(path: Path, file: IO[bytes], *, key: str, start: int | None) -> StoredTensor:
@@ -164,13 +178,13 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(limited)
     # numpy parses the header as Python, and once more by tokens: each way has errors of its own.
-    except (*_DAMAGED, OSError, SyntaxError, TypeError, tokenize.TokenError) as error:
+    except (*DAMAGED_ARCHIVE, OSError, SyntaxError, TypeError, tokenize.TokenError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise unreadable(
             path, f"its header cannot be read ({problem})", expected="an array that numpy.save wrote"
         ) from error
     sizes = tuple(map(int, shape))
-    if min(sizes, default=0) < 0 or math.prod(size for size in sizes if size) > _MOST_ELEMENTS:
+    if min(sizes, default=0) < 0 or math.prod(size for size in sizes if size) > MOST_ELEMENTS:
         raise unreadable(path, f"its header says {list(sizes)}, which no array has", expected="an array of numpy")
     return sizes, bool(fortran), dtype
 
@@ -196,7 +210,7 @@ def _load_entry(path: Path, key: str) -> AnyArray:
     try:
         with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
             array: AnyArray = archive[key]
-    except (*_DAMAGED, OSError) as error:
+    except (*DAMAGED_ARCHIVE, OSError) as error:
         raise unreadable(path, f"entry {key!r}: {error}", expected="an archive that numpy.savez wrote") from error
     return array
 

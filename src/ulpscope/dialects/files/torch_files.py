@@ -1,4 +1,4 @@
-"""Tensors that torch.save wrote, read without executing anything: only torch.load(weights_only=True) is used.
+"""Tensors that torch.save wrote, read by torch.load(weights_only=True) or a reader of our own: neither executes them.
 
 Arrays are written as .pt files, too, one tensor a file, with the element type they had in torch. torch is imported only
 when such a file is read or written.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
+from ulpscope.dialects.files.torch_archives import Part, is_archive, read_archive
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.data import BIT_DTYPES
@@ -29,8 +30,15 @@ _NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
 def read_pt(path: Path) -> dict[str, StoredTensor]:
-    """Tensors and numbers by their place, e.g. `model.layers.0.weight`; a file that is one tensor has the key ''."""
-    content = _load(path)
+    """Tensors and numbers by their place, e.g. `model.layers.0.weight`; a file that is one tensor has the key ''.
+
+    torch reads what it holds to be safe, in every form that it ever wrote; an archive that it refuses, or is not there
+    to read, is read without it.
+    """
+    try:
+        content = _load(path)
+    except _NotLoadedError as not_loaded:
+        return _read_without_torch(path, not_loaded.told)
     try:
         return {
             key: _number(path, key, leaf) if type(leaf) in _NUMBERS else _tensor(path, key, leaf)
@@ -40,15 +48,33 @@ def read_pt(path: Path) -> dict[str, StoredTensor]:
         raise unreadable(path, "its dicts and lists hold themselves", expected=EXPECTED) from error
 
 
+class _NotLoadedError(Exception):
+    """torch is not there, or refuses a file for what it names; `told` says so to who asked for it."""
+
+    def __init__(self, told: UlpscopeError) -> None:
+        self.told = told
+
+
+def _read_without_torch(path: Path, told: UlpscopeError) -> dict[str, StoredTensor]:
+    """What an archive has beside what torch refuses; what torch says, if that is nothing or it is no archive."""
+    if not is_archive(path):
+        raise told
+    found = read_archive(Part(path))
+    if not found:
+        raise told
+    return found
+
+
 def _load(path: Path) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise UlpscopeError(
+        absent = UlpscopeError(
             f"{path} was written by torch.save, and torch is not here ({error})",
             expected="torch, to read its files",
             next_step="pip install torch, or save the tensors as .npy or .safetensors",
-        ) from error
+        )
+        raise _NotLoadedError(absent) from error
     try:
         with warnings.catch_warnings(), open_file(path) as file:
             warnings.simplefilter("ignore")
@@ -56,7 +82,7 @@ def _load(path: Path) -> Any:
             archive = file.read(4) == b"PK\x03\x04"
             return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except pickle.UnpicklingError as error:
-        raise _refused(path, error) from error
+        raise _NotLoadedError(_refused(path, error)) from error
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise unreadable(path, error.strerror or str(error), expected=EXPECTED) from error
     except Exception as error:  # of a damaged file torch raises what its parsers happen to raise

@@ -22,6 +22,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.diagnose.environment.differences import quoted
 from ulpscope.records.evidence import Ledger, evidence_json
 from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, extent_of
 from ulpscope.records.pairs import Judgement
@@ -42,6 +43,7 @@ from ulpscope.report.terminal.compare_lines import (
     scope_lines,
     verdict,
 )
+from ulpscope.report.terminal.environment import difference_json, difference_sentence
 from ulpscope.report.words.comparison import (
     advice_sentence,
     has_several_ranks,
@@ -176,6 +178,7 @@ def _tables(comparison: Comparison, words: Phrases, *, width: int) -> Iterator[R
     yield from _labelled(
         words,
         ("note", _cut(notes, NOTES_SHOWN, words)),
+        ("environment", [difference_sentence(each, words) for each in quoted(comparison)]),
         ("advice", [advice_sentence(each, language) for each in comparison.advice]),
         ("scope", list(scope_lines(comparison, words))),
         ("missing", _cut(words.remarks(comparison.missing, longest=LONGEST_MISSING), NOTES_SHOWN, words)),
@@ -310,6 +313,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
         advice=[{**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice],
         missing=remark_texts(comparison.missing, language),
         ledger=ledger_object(comparison.ledger),
+        environment=[difference_json(each, language) for each in comparison.environment],
     )
 
 

@@ -39,11 +39,11 @@ SIDES = {"norm": "norm", "mean": "mean", "std": "standard deviation"}
 
 def diff_text(diff: FileDiff, *, count: int, width: int, color: bool) -> str:
     """The answer; of many tensors `count` are listed, the worst first, all if 0."""
-    content = _single(diff, diff.tensors[0]) if diff.single else _files(diff, count)
+    content = _single(diff, diff.tensors[0], count) if diff.single else _files(diff, count)
     return render(Group(*content), width=width, color=color)
 
 
-def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
+def _single(diff: FileDiff, tensor: TensorDiff, count: int) -> Iterator[RenderableType]:
     sides = tensor.sides
     yield plain(_sentence(tensor, diff), style="bold")
     yield plain("")
@@ -72,6 +72,7 @@ def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
             for name, label in SIDES.items()
         ]
         yield section("sides", table(("", *runs), sides_rows, right=runs))
+    yield from _refused(diff, count)
 
 
 def _side(path: str, side: TensorSide) -> str:
@@ -151,12 +152,29 @@ def _files(diff: FileDiff, count: int) -> Iterator[RenderableType]:
     if shown:
         more = f", {len(shown)} of {len(listed)}" if len(shown) < len(listed) else ""
         yield section(f"tensors that are not identical, the worst first{more}", _tensors(shown, diff))
+    renamed = [f"{each.reference} is {each.target}" for each in diff.renamed]
+    if renamed:
+        yield section(f"paired by what they hold: {count_text(len(renamed), 'tensor')}", *_cut(renamed, count))
+    yield from _refused(diff, count)
     for names, side in ((diff.only_reference, "reference"), (diff.only_target, "target")):
         if names:
-            alone = names[:count] if count else names
-            rest = [plain(f"... and {len(names) - len(alone):,} more")] if len(alone) < len(names) else []
-            told = (plain(name or "(no name)") for name in alone)
-            yield section(f"only in the {side}: {count_text(len(names), 'tensor')}", *told, *rest)
+            yield section(f"only in the {side}: {count_text(len(names), 'tensor')}", *_cut(names, count))
+
+
+def _refused(diff: FileDiff, count: int) -> Iterator[RenderableType]:
+    """What files hold beside tensors, by the names that they give it."""
+    for side in ("reference", "target"):
+        refused = [f"{place}: {name}" for place, name in getattr(diff.refused, side).items()]
+        if refused:
+            title = f"left out of the {side}, nothing of it was executed: {count_text(len(refused), 'object')}"
+            yield section(title, *_cut(refused, count))
+
+
+def _cut(names: Sequence[str], count: int) -> Iterator[RenderableType]:
+    shown = names[:count] if count else names
+    yield from (plain(name or "(no name)") for name in shown)
+    if len(shown) < len(names):
+        yield plain(f"... and {len(names) - len(shown):,} more")
 
 
 def _below(prefix: str) -> str:
@@ -165,7 +183,7 @@ def _below(prefix: str) -> str:
 
 def _files_sentence(diff: FileDiff) -> str:
     if not diff.tensors:
-        return "Nothing compared: no tensor has the same name in both."
+        return "Nothing compared: no tensor has the same name in both, and none holds what one of the other holds."
     counts = Counter(tensor.agreement for tensor in diff.tensors)
     words = {
         Agreement.IDENTICAL: "identical",
@@ -176,7 +194,8 @@ def _files_sentence(diff: FileDiff) -> str:
     }
     told = ", ".join(f"{counts[agreement]:,} {word}" for agreement, word in words.items() if counts[agreement])
     alone = len(diff.only_reference) + len(diff.only_target)
-    missing = f"; {count_text(alone, 'tensor')} on one side only" if alone else ""
+    missing = f"; {count_text(len(diff.renamed), 'tensor')} under another name" if diff.renamed else ""
+    missing += f"; {count_text(alone, 'tensor')} on one side only" if alone else ""
     return f"{'Agree' if diff.agrees else 'Different'}: of {count_text(len(diff.tensors), 'tensor')} {told}{missing}."
 
 
@@ -218,6 +237,8 @@ def diff_json(diff: FileDiff) -> dict[str, Any]:
         counts={"tensors_compared": compared, **{each.value: counts[each] for each in Agreement}},
         tensors=[_tensor(tensor, diff) for tensor in diff.tensors],
         below=diff.below,
+        renamed=diff.renamed,
+        refused=diff.refused,
         only_reference=diff.only_reference,
         only_target=diff.only_target,
     )

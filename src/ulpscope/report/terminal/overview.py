@@ -114,9 +114,12 @@ def _environment_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
     yield "command", _command(info.process)
     yield "devices", ", ".join(info.devices) or "none"
     parts = {"framework": info.framework, "version": info.versions, "process": info.process, "seed": info.seeds}
-    for title, part in {**parts, "environment": info.environment, "capture": info.capture}.items():
+    around = {name: told for name, told in info.environment.items() if name != "packages"}
+    for title, part in {**parts, "environment": around, "capture": info.capture}.items():
         rest = {name: content for name, content in part.items() if (title, name) != ("process", "command")}
         yield from _entries(title, rest)
+    if packages := info.environment.get("packages"):
+        yield "packages", f"{len(packages):,} (--json lists them)"
 
 
 def _entries(title: str, part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,7 @@ from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.trace.twins import fitting_twins
 from ulpscope.workflows.answers import TellsItself
 from ulpscope.workflows.compare.saved_data import measure_data
+from ulpscope.workflows.env.comparing import differences_of_runs
 from ulpscope.workflows.report.command import finding_stacks, write_result
 from ulpscope.workflows.results import write_json
 
@@ -188,7 +189,8 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
     twins, unused = fitting_twins(traces)
     result = _compare_levels(traces, twins, names, options, advance)
     comparison = result.comparison
-    return replace(result, comparison=replace(comparison, missing=(*comparison.missing, *unused)))
+    missing, environment = (*comparison.missing, *unused), differences_of_runs(traces)
+    return replace(result, comparison=replace(comparison, missing=missing, environment=environment))
 
 
 def _refuse_counts(traces: Pair[Trace]) -> None:

@@ -142,6 +142,7 @@ def _own_the_terminal() -> bool:
 # One part is written in well below a second; a shared file system may hang.
 WRITER_SECONDS = 60.0
 
+NOTHING_ADDED: Mapping[str, str] = {}
 INJECT_DIRECTORY = Path(__file__).parents[2] / "capture" / "inject"
 
 
@@ -200,13 +201,19 @@ def find_interpreter(executable: str) -> str | None:
 
 
 def capture_command(
-    command: Sequence[str], settings: CaptureSettings, *, stdout: int | None, stderr: int | None = None
+    command: Sequence[str],
+    settings: CaptureSettings,
+    *,
+    stdout: int | None,
+    stderr: int | None = None,
+    variables: Mapping[str, str] = NOTHING_ADDED,
 ) -> RunOutcome:
-    """Run a command captured, where a place for its trace is prepared."""
+    """Run a command captured, where a place for its trace is prepared; `variables` are added to its environment."""
     with tempfile.TemporaryDirectory(prefix="ulpscope-") as rendezvous:
         watch = RunWatch(Path(rendezvous))
         try:
-            environment = child_environment(os.environ, settings, rendezvous=Path(rendezvous))
+            environ = {**os.environ, **variables}
+            environment = child_environment(environ, settings, rendezvous=Path(rendezvous))
             child = Child(on_tick=watch.tick, on_stop=watch.status.close)
             code = child.run(command, environment=environment, stdout=stdout, stderr=stderr)
         finally:
@@ -228,7 +235,8 @@ def capture_command(
 def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
     """The environment that makes every Python below load capture/inject/sitecustomize.py."""
     # The child may change its directory before it imports torch.
-    absolute = replace(settings, out=settings.out.absolute())
+    configs = tuple(path.absolute() for path in settings.configs)
+    absolute = replace(settings, out=settings.out.absolute(), configs=configs)
     twin = {} if settings.noise is None else {TWIN_VARIABLE: str(settings.noise.seed)}
     return {
         **environ,

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, or write or check the file, and give the exit code."""
     import os
 
-    from ulpscope.cli.running import streams, tell_problems, tell_run
+    from ulpscope.cli.network.running import streams, tell_problems, tell_run
     from ulpscope.records.tf_runs import RunKind
     from ulpscope.report.terminal.tf_runs import script_run_json
     from ulpscope.workflows.tf_runs.npu import code_of, run_on_npu

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command if there is one, convert, and give the exit code."""
     import os
 
-    from ulpscope.cli.running import streams, tell_problems, tell_run
+    from ulpscope.cli.network.running import streams, tell_problems, tell_run
     from ulpscope.report.terminal.tf_runs import script_run_json
     from ulpscope.workflows.tf_runs.reference import convert_reference, dump_reference
     from ulpscope.workflows.tf_runs.settings import read_settings

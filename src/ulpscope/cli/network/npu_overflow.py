@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, tell what overflowed, and give the exit code."""
     import os
 
-    from ulpscope.cli.running import streams, tell_problems, tell_run
+    from ulpscope.cli.network.running import streams, tell_problems, tell_run
     from ulpscope.records.tf_runs import RunKind
     from ulpscope.workflows.tf_runs.npu import code_of, find_overflows, run_on_npu
     from ulpscope.workflows.tf_runs.settings import read_settings

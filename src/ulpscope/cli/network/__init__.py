@@ -1,0 +1,1 @@
+"""Commands around networks that TensorFlow or an Ascend NPU runs: dumps, references, fusion, mixed precision."""

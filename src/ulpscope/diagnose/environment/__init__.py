@@ -1,0 +1,1 @@
+"""How two environments differ, and which difference is likely to have changed numbers."""

@@ -1,0 +1,1 @@
+"""`ulpscope env`, and `ulpscope diff` of two environments."""
