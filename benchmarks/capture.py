@@ -56,6 +56,7 @@ BARS = {
     ("cpu", "small"): (
         Bar("api", "ratio", 2.2),
         Bar("outside", "ratio", 1.02),
+        Bar("gradients", "ratio", 1.06),
         Bar("twin", "ratio", 4.0),
         Bar("api", "bytes a value", 500),
     ),
@@ -66,6 +67,7 @@ BARS = {
         Bar("api", "memory", 1.1),
         Bar("module", "memory", 1.1),
         Bar("outside", "ratio", 1.02),
+        Bar("gradients", "ratio", 1.03),
         Bar("api", "bytes a value", 500),
     ),
 }

@@ -42,6 +42,7 @@ class Variant:
     steps: str | None = None
     precision: str | None = None
     """Of a twin."""
+    watch: str | None = None
 
 
 # The control is a second plain process: its ratio says how far ratios can be trusted.
@@ -55,6 +56,7 @@ VARIANTS = {
         Variant("kernel", "ulpscope", "kernel"),
         Variant("api+tensors", "ulpscope", "api", save="tensors"),
         Variant("twin", "ulpscope", "api", precision="bfloat16"),
+        Variant("gradients", "ulpscope", watch="gradients"),
         Variant("outside", "ulpscope", "api", steps=FAR_AWAY),
         Variant("msprobe-L0", "msprobe", "L0", save="statistics"),
         Variant("msprobe-L1", "msprobe", "L1", save="statistics"),
@@ -198,6 +200,9 @@ class Ulpscope:
         self._open = contextlib.ExitStack()
 
     def begin(self) -> None:
+        if self._variant.watch is not None:
+            self._open.enter_context(ulpscope.watch(self._model, out=self.out, overwrite=True))
+            return
         level, save, steps = self._variant.level, self._variant.save, self._variant.steps
         capture = ulpscope.capture(self.out, level=level, save=save, steps=steps, model=self._model, overwrite=True)
         if self._variant.precision is not None:

@@ -10,9 +10,13 @@ below TRACE. The command's own non-zero exit code is passed on; 3 says that noth
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ulpscope.cli.command import Parser, Subparsers, add_command, parsed
+from ulpscope.cli.command import Parser, Subparsers, add_command, parsed, refuse
 from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.records.runs import GradientWatch
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -52,9 +56,21 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
+    _add_watch(parser)
     _add_twins(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
+
+
+def _add_watch(parser: Parser) -> None:
+    group = parser.add_argument_group("long runs")
+    group.add_argument(
+        "--watch", choices=("gradients",), help="record only this of every step: gradients, as optimizers read them"
+    )
+    group.add_argument(
+        "--bounds", metavar="-1,0,1", help="with --watch gradients: count elements between these (--bounds=-1,0,1)"
+    )
+    group.add_argument("--signs", action="store_true", help="with --watch gradients: keep which elements are positive")
 
 
 def _add_twins(parser: Parser) -> None:
@@ -64,6 +80,15 @@ def _add_twins(parser: Parser) -> None:
     )
     group.add_argument("--like", metavar="TARGET", type=Path, help="round as this trace's run does, call by call")
     group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
+
+
+def _gradients(args: argparse.Namespace) -> "GradientWatch":
+    from ulpscope.capture.settings import parse_bounds
+    from ulpscope.records.runs import GradientWatch
+
+    if args.watch != "gradients":
+        refuse(args, ("bounds", "signs"), "without --watch gradients", expected="what they are of")
+    return GradientWatch(() if args.bounds is None else parse_bounds(args.bounds, option="--bounds"), args.signs)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="add for example --steps 0-2",
         )
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
-    settings = parsed(CaptureSettings, args, max_disk=max_disk)
+    settings = parsed(CaptureSettings, args, max_disk=max_disk, gradients=_gradients(args))
     if args.twins is not None:
         from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
 

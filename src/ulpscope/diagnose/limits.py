@@ -172,3 +172,29 @@ LEAST_SCATTER = 0.1
 """Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/trace-format.md)."""
 SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
 """Share of a run's calls that are sound, whatever is wrong, and where it ends in standard deviations."""
+
+# --- two trainings (trainings/) ---
+
+STEPS_REMEMBERED = 8
+"""Steps before one, whose largest error its own is set against."""
+JUMP_SCATTERS, LEAST_JUMP = 6.0, 8.0
+"""A parting moves the logarithm of errors so many times as far as they scatter from step to step in the same pair, and
+the error so many times at least. Healthy pairs (fp32 beside bf16, beside one whose noise is that of fp32) of 200 steps
+have at most 3.1 times (benchmarks/parting.py)."""
+STEPS_OF_NOISE = 3
+"""Steps before one, without which nobody knows how errors scatter."""
+FIRST_ERROR = 0.25
+"""Relative distance of gradients of the same weights, in steps of which no noise is known: bfloat16 leaves 0.05, other
+batches 0.5 and more (benchmarks/parting.py)."""
+PEERS_APART = 64.0
+"""How many times the error of its peers a single gradient has, in steps of which no noise is known. Chosen."""
+SAME_DIRECTION = 1e-3
+"""Of 1 - cosine: gradients that are scaled."""
+UPDATES_APART = 2.6
+"""Weights that were the same before an update differ after it by no more than the length of both runs' updates: twice
+the reference's, and the scatter of a sketch at three standard deviations."""
+DRIFT_SHARE, DRIFT_STEPS = 0.5, 3
+"""Directions have drifted apart where the median gradient differs by that share of what two batches do, for so many
+steps. Chosen."""
+PARAMETERS_NAMED = 5
+"""Parameters that a parting names, at most."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.enums import Compiled, ExitCode, Level, Save
+from ulpscope.records.enums import Compiled, ExitCode, Level, Save, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientWatch:
+    """What is kept of gradients beside their stats, and of which."""
+
+    bounds: tuple[float, ...] = ()
+    """How many elements are no larger than each of these is counted."""
+    signs: bool = False
+    """Whether which elements are positive is kept, a bit each."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
 
@@ -58,6 +68,9 @@ class CaptureSettings:
     """Recompute every reused summary and count the differences."""
     noise: Noise | None = None
     """Of a twin."""
+    watch: Watch | None = None
+    """What of a long run is recorded in the place of its calls."""
+    gradients: GradientWatch = GradientWatch()
 
 
 @dataclass(frozen=True, slots=True)

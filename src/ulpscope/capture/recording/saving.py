@@ -5,9 +5,11 @@ It goes to disk through host memory that is allocated once, given out and taken 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +160,24 @@ class Saver:
         if pinned not in self._rings:
             self._rings[pinned] = Ring(self._copies.allocate(PENDING_BYTES, pinned=pinned))
         return self._rings[pinned].claim(nbytes)
+
+
+class ChosenSaver(Saver):
+    """Saves only what it is told to."""
+
+    _saves = False
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """What is met meanwhile is saved."""
+        self._saves = True
+        try:
+            yield
+        finally:
+            self._saves = False
+
+    def save(self, tensor: Any, state: StorageState, key: Key) -> PendingPlace | None:
+        return super().save(tensor, state, key) if self._saves else None
 
 
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

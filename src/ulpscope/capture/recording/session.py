@@ -68,7 +68,7 @@ class Session(ABC):
         self._owner = os.getpid()
         self._thread = threading.get_ident()
         self._disk = None if settings.max_disk is None else DiskLimit(settings.max_disk)
-        self._saver = Saver(self.tensors, self._disk) if settings.save is Save.TENSORS else None
+        self._saver = self.make_saver(self._disk)
         self._told: set[str] = set()
         self.steps = self.make_steps()
         self.scopes = Scopes()
@@ -125,6 +125,10 @@ class Session(ABC):
 
     def make_steps(self) -> Steps:
         return Steps()
+
+    def make_saver(self, disk: DiskLimit | None) -> Saver | None:
+        """What saves data of values; None where no data is asked for."""
+        return Saver(self.tensors, disk) if self.settings.save is Save.TENSORS else None
 
     def make_recorder(self, around: Surroundings) -> Recorder:
         return Recorder(around)

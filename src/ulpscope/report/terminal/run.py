@@ -12,7 +12,17 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from ulpscope._version import __version__
-from ulpscope.records.runs import CapturedProcess, CaptureSettings, Coverage, IntRanges, Root, RunOutcome, Stepping
+from ulpscope.records.enums import Watch
+from ulpscope.records.runs import (
+    CapturedProcess,
+    CaptureSettings,
+    Coverage,
+    IntRanges,
+    RankInfo,
+    Root,
+    RunOutcome,
+    Stepping,
+)
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 
@@ -28,7 +38,8 @@ def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter:
     rows = {
         "command": shlex.join(command),
         "interpreter": interpreter or "whichever Python the command starts",
-        "level": settings.level.value,
+        "watch": "" if settings.watch is None else settings.watch.value,
+        "level": "" if settings.watch is Watch.GRADIENTS else settings.level.value,
         "save": settings.save.value,
         "steps": str(settings.steps or "all"),
         "ranks": str(settings.ranks or "all"),
@@ -55,7 +66,7 @@ def summary_text(outcome: RunOutcome) -> str:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
         # What one must know to read the numbers of steps and the paths of modules.
         infos = [process.info for process in outcome.captured]
-        for texts in ([stepping_text(each.stepping) for each in infos], [roots_text(each.roots) for each in infos]):
+        for texts in ([_begun_text(each) for each in infos], [roots_text(each.roots) for each in infos]):
             lines += [f"  {note}" for note in _once_if_alike(outcome.captured, texts)]
     lines += [f"  {note}" for note in notes(outcome)]
     return "\n".join([*lines, f"  next: {step}"])
@@ -280,6 +291,12 @@ def _ran(noun: str, numbers: Sequence[int]) -> str:
 
 
 ROOTS_SHOWN = 6
+
+
+def _begun_text(info: RankInfo) -> str:
+    if info.capture.get("watch") == Watch.GRADIENTS.value and not info.stepping.marks:
+        return "steps: one is an update by each optimizer"
+    return stepping_text(info.stepping)
 
 
 def stepping_text(stepping: Stepping) -> str:

@@ -40,7 +40,7 @@ from ulpscope.capture.torch.tensors import (
 )
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
-from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save
+from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save, Watch
 from ulpscope.records.runs import CaptureSettings, RankInfo
 
 # After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
@@ -84,7 +84,7 @@ class LaterHost:
 
 def _gives(settings: CaptureSettings) -> bool:
     plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
-    return plain and settings.level is not Level.KERNEL
+    return plain and settings.level is not Level.KERNEL and settings.watch is not Watch.GRADIENTS
 
 
 class CompiledRecorder(TorchRecorder):

@@ -1,0 +1,85 @@
+"""`ulpscope.watch(...)`: record only gradients, of a training that may be long.
+
+watch = ulpscope.watch(model, optimizer, out="runs/ref")
+for batch in data:
+    train_step(batch)
+watch.close()
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ulpscope.records.runs import CaptureSettings, GradientWatch
+from ulpscope.workflows.run.python_capture import Capture, named_models, options_of
+
+
+class Watching(Capture):
+    """Goes on until it is closed, its `with` ends, or the process does."""
+
+    def begin(self, optimizers: Sequence[Any]) -> None:
+        """Watch from now on; these optimizers alone, if there are any."""
+        super().__enter__()
+        assert self._session is not None
+        if optimizers:
+            self._session.watch_only(optimizers)
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left, and watch no longer."""
+        atexit.unregister(self.close)
+        if os.getpid() == self._owner:  # a forked process has inherited it
+            self.__exit__(None, None, None)
+
+    def __enter__(self) -> Watching:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        atexit.unregister(self.close)
+        super().__exit__(*error)
+        self._session = None
+
+
+def watch(
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    out: str | Path,
+    steps: str | Sequence[int] | None = None,
+    ranks: str | Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    bounds: Sequence[float] = (),
+    signs: bool = False,
+    max_disk: int | None = None,
+    overwrite: bool = False,
+) -> Watching:
+    """Record gradients from now on; `model` and `optimizer` (also several) may be left out: all are found."""
+    settings = options_of(
+        CaptureSettings,
+        next_step="ulpscope.watch(..., {}=...)",
+        out=out,
+        steps=steps,
+        ranks=ranks,
+        only=only,
+        skip=skip,
+        max_disk=max_disk,
+        watch="gradients",
+        gradients=GradientWatch(tuple(bounds), signs),
+    )
+    watching = Watching(settings, models=named_models(model), overwrite=overwrite)
+    watching.begin(_several(optimizer))
+    return watching
+
+
+def _several(optimizer: Any) -> list[Any]:
+    if optimizer is None:
+        return []
+    if isinstance(optimizer, Mapping):
+        return list(optimizer.values())
+    return list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
