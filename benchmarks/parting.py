@@ -29,7 +29,7 @@ from ulpscope.workflows.compare.trainings import compare_trainings
 
 STEPS = 200
 WIDTH, LAYERS, WORDS, BATCH, LENGTH = 32, 4, 50, 8, 16
-NOISES = ("none", "order", "bfloat16")
+NOISES = ("bfloat16", "none", "order")
 TOP_BIT = 22
 """Of a float32's fraction: the weight changes by a quarter or more, as it must to be seen beside noise."""
 

@@ -191,8 +191,8 @@ PEERS_APART = 64.0
 SAME_DIRECTION = 1e-3
 """Of 1 - cosine: gradients that are scaled."""
 UPDATES_APART = 2.6
-"""Weights that were the same before an update differ after it by no more than the length of both runs' updates: twice
-the reference's, and the scatter of a sketch at three standard deviations."""
+"""How far apart two updates are at most, in lengths of the reference's: twice that, where they go into opposite
+directions, and the scatter of a sketch at three standard deviations."""
 DRIFT_SHARE, DRIFT_STEPS = 0.5, 3
 """Directions have drifted apart where the median gradient differs by that share of what two batches do, for so many
 steps. Chosen."""

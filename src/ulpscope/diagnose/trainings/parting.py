@@ -55,7 +55,7 @@ class Course:
         there = np.nan_to_num(now, nan=0.0) > 0
         if not np.nansum(before):
             return np.asarray(there & (now > np.sqrt(self.roundoff)))
-        return np.asarray(there & self._leaps(row))
+        return np.asarray(there & self.leaps(row))
 
     def is_noisy(self, row: int) -> bool:
         """Whether anything differs in a step."""
@@ -66,7 +66,8 @@ class Course:
         before = np.nan_to_num(self.errors[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
         return np.asarray(before.max(axis=0, initial=0.0))
 
-    def _leaps(self, row: int) -> Bools:
+    def leaps(self, row: int) -> Bools:
+        """What leaves behind how errors have moved so far."""
         moved = self._moved(row)
         known = [self._moved(earlier) for earlier in range(max(1, row - STEPS_REMEMBERED), row)]
         scatter = _scatter(np.concatenate(known)) if len(known) >= STEPS_OF_NOISE else 0.0
@@ -173,14 +174,23 @@ class PartingSearch:
     def _weight_news(self, row: int) -> Bools:
         """An update moves each weight by itself: where all was identical, few that differ are no rounding."""
         course = self._weights
-        now = course.errors[row]
-        if np.nansum(course.errors[:row]):
-            return course.news(row)
-        if np.nansum(self._gradients.errors[:row]):
-            # From gradients that differ, both runs' updates may go into opposite directions.
-            return np.asarray(np.nan_to_num(now, nan=0.0) > UPDATES_APART * course.own[row])
-        differ = np.nan_to_num(now, nan=0.0) > 0
-        return differ if 2 * differ.sum() <= np.isfinite(now).sum() else course.news(row)
+        now = np.nan_to_num(course.errors[row], nan=0.0)
+        if np.nansum(course.errors[:row]) or np.nansum(self._gradients.errors[:row]):
+            return np.asarray(course.leaps(row) & (now > self._explained(row)))
+        differ = now > 0
+        return differ if 2 * differ.sum() <= np.isfinite(course.errors[row]).sum() else course.news(row)
+
+    def _explained(self, row: int) -> Floats:
+        """How far weights may be apart after an update from gradients that were so far apart.
+
+        Optimizers that divide by a gradient's size move weights by its sign: of gradients with an error, about so large
+        a share has the other one.
+        """
+        course, before = self._weights, self._gradients.recent(row)
+        known = dict(zip(self._gradients.names, before, strict=True))
+        apart = np.array([min(1.0, known.get(name, 1.0)) for name in course.names])
+        moved = np.nan_to_num(course.own[row], nan=0.0)
+        return np.asarray(course.recent(row) + UPDATES_APART * np.sqrt(apart) * moved)
 
     def _computed(self, row: int, updates: Sequence[Update]) -> Parting | None:
         """Losses and gradients that differ though the weights do not, or no more than they did."""
@@ -200,15 +210,13 @@ class PartingSearch:
         now = course.errors[row]
         there = np.isfinite(now)
         if not there.any():
-            return there
-        known = bool(np.nansum(course.errors[:row])) or row > 0
+            return np.asarray(there)
         median = float(np.median(now[there]))
-        if known:
+        if row:
             news = course.news(row)
             return news if 2 * news.sum() >= there.sum() else np.asarray(news & (now > PEERS_APART * median))
-        return np.asarray(
-            there & (now > (FIRST_ERROR if median > FIRST_ERROR else max(FIRST_ERROR, PEERS_APART * median)))
-        )
+        alone = max(FIRST_ERROR, PEERS_APART * median)
+        return np.asarray(there & (now > (FIRST_ERROR if median > FIRST_ERROR else alone)))
 
     def _draws_apart(self, row: int, updates: Sequence[Update]) -> bool:
         """Whether generators have just parted."""

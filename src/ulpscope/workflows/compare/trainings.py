@@ -19,7 +19,7 @@ from ulpscope.trace.reader import RankTrace, Trace, open_trace
 from ulpscope.trace.watched import is_watched
 from ulpscope.workflows.answers import SpokenAnswer
 
-SIMILARITIES = "similarities"
+COURSE, GRADIENTS, SIMILARITIES = "course.csv", "gradients.csv", "similarities"
 
 
 def are_trainings(reference: str | Path, target: str | Path) -> bool:
@@ -36,10 +36,7 @@ def compare_trainings(
     common = _common(traces, steps)
     courses = [read_courses(each, [step for step in common if step in set(each.reference.steps)]) for each in paired]
     found = _found(traces, names, common, courses)
-    tables: dict[str, Callable[[Trainings, Path], None]] = {
-        "course.csv": write_course,
-        "gradients.csv": write_gradients,
-    }
+    tables: dict[str, Callable[[Trainings, Path], None]] = {COURSE: write_course, GRADIENTS: write_gradients}
     if found.signs:
         tables[SIMILARITIES] = write_similarities
     return SpokenAnswer(found, found.code, trainings_text, trainings_json, tables, has_page=False)
