@@ -10,7 +10,7 @@ from typing import Any
 
 from ulpscope.records.enums import Compiled, Level, Save, Watch
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import CaptureSettings, GradientWatch, IntRanges, Noise
+from ulpscope.records.runs import CaptureSettings, GradientWatch, IntRanges, Noise, OverflowWatch
 
 SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
 
@@ -108,6 +108,7 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         noise=_optional_noise(fields.get("noise")),
         watch=None if fields.get("watch") is None else Watch(fields["watch"]),
         gradients=_gradient_watch(fields.get("gradients") or {}),
+        overflow=OverflowWatch(**fields.get("overflow") or {}),
     )
 
 

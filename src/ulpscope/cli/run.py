@@ -12,11 +12,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.cli.command import Parser, Subparsers, add_command, parsed, refuse
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, parsed, refuse
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.records.runs import GradientWatch
+    from ulpscope.records.runs import GradientWatch, OverflowWatch
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -65,12 +65,18 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 def _add_watch(parser: Parser) -> None:
     group = parser.add_argument_group("long runs")
     group.add_argument(
-        "--watch", choices=("gradients",), help="record only this of every step: gradients, as optimizers read them"
+        "--watch",
+        choices=("gradients", "overflow"),
+        help="record only gradients as optimizers read them, or only steps in which numbers overflow",
     )
     group.add_argument(
         "--bounds", metavar="-1,0,1", help="with --watch gradients: count elements between these (--bounds=-1,0,1)"
     )
     group.add_argument("--signs", action="store_true", help="with --watch gradients: keep which elements are positive")
+    group.add_argument(
+        "--overflows", metavar="N", type=count, default=1, help="with --watch overflow: keep so many steps (default: 1)"
+    )
+    group.add_argument("--stop-on-overflow", action="store_true", help="with --watch overflow: end the script then")
 
 
 def _add_twins(parser: Parser) -> None:
@@ -91,6 +97,14 @@ def _gradients(args: argparse.Namespace) -> "GradientWatch":
     return GradientWatch(() if args.bounds is None else parse_bounds(args.bounds, option="--bounds"), args.signs)
 
 
+def _overflow(args: argparse.Namespace) -> "OverflowWatch":
+    from ulpscope.records.runs import OverflowWatch
+
+    if args.watch != "overflow":
+        refuse(args, ("overflows", "stop_on_overflow"), "without --watch overflow", expected="what they are of")
+    return OverflowWatch(max(1, args.overflows), args.stop_on_overflow)
+
+
 def run(args: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
     from ulpscope.capture.settings import parse_size
@@ -104,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="add for example --steps 0-2",
         )
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
-    settings = parsed(CaptureSettings, args, max_disk=max_disk, gradients=_gradients(args))
+    settings = parsed(CaptureSettings, args, max_disk=max_disk, gradients=_gradients(args), overflow=_overflow(args))
     if args.twins is not None:
         from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
 

@@ -134,11 +134,6 @@ SPAN_CALLS, SPAN_VALUES, SPANS_TRIED = 64, 16, 16
 """Calls of a run that lead to the end of a span that is written otherwise, values inside of it, and such spans of a
 rank, at most. More is another program. Chosen."""
 
-# --- inf and nan (overflow/) ---
-
-STEPS_FOLLOWED = 4
-"""Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
-
 # --- networks of devices (network, advice) ---
 
 QUANTISED_ROUNDOFF = 8 / 2**8

@@ -50,6 +50,16 @@ class GradientWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class OverflowWatch:
+    """What is done when numbers overflow."""
+
+    most: int = 1
+    """Steps with an overflow that are kept; the watch ends after them."""
+    stop: bool = False
+    """Whether the script ends then."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
 
@@ -71,6 +81,7 @@ class CaptureSettings:
     watch: Watch | None = None
     """What of a long run is recorded in the place of its calls."""
     gradients: GradientWatch = GradientWatch()
+    overflow: OverflowWatch = OverflowWatch()
 
 
 @dataclass(frozen=True, slots=True)

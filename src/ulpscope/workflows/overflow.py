@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ulpscope.diagnose.overflow.births import Births, BirthSearch, OverflowWays
-from ulpscope.diagnose.overflow.steps import is_made
+from ulpscope.trace.overflow.births import Births, BirthSearch, OverflowWays
+from ulpscope.trace.overflow.steps import is_made
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.executed import read_executed
 from ulpscope.dialects.ascend.overflow_records import (

@@ -3,7 +3,7 @@
 import queue
 import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class Part:
     ends_work: bool
     """A step or an update has just ended: what it did should be on disk."""
     seconds: float
+    skipped: bool = False
+    """A GradScaler has skipped an update of its step."""
 
     @property
     def is_empty(self) -> bool:
@@ -118,7 +120,10 @@ class Output:
         failed: Callable[[BaseException], None],
         changed_unseen: Callable[[int], None],
         disk: DiskLimit | None,
+        make_steps: Callable[[RankWriter], StepWriter] = StepWriter,
+        overflowed: Callable[[Mapping[str, Any]], None] = dict,
     ):
+        """`make_steps` makes what writes tables; `overflowed` hears what it finds in them."""
         self.writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
         self._saver = saver
@@ -128,7 +133,8 @@ class Output:
         self._most_waiting = WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
         self._put = 0
         self._done = 0
-        self._steps = StepWriter(self.writer)
+        self._steps = make_steps(self.writer)
+        self._overflowed = overflowed
         self._disk = disk
         self._broken = False
         self.lag = Lag()
@@ -213,9 +219,14 @@ class Output:
             "tensors": pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
             "stacks": pl.DataFrame(turned(_stack_rows(part.stacks), STACKS), schema=STACKS),
         }
-        size = self._steps.write(part.step, tables, finished_after=part.finished_after)
+        size = self._steps.write(part.step, tables, finished_after=part.finished_after, skipped=part.skipped)
+        self._tell(self._steps.take_found())
         self._recheck(part.rechecks)
         return size
+
+    def _tell(self, found: Sequence[Mapping[str, Any]]) -> None:
+        for overflow in found:
+            self._overflowed(overflow)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}
@@ -266,8 +277,11 @@ class OutputElsewhere(Output):
             "finished_after": part.finished_after,
             "calls": _call_columns(part.calls),
             "stacks": _stack_rows(part.stacks),
+            "skipped": part.skipped,
         }
-        return self._process.write(self.writer.directory, part.taken, others)
+        size, found = self._process.write(self.writer.directory, part.taken, others)
+        self._tell(found)
+        return size
 
 
 def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:

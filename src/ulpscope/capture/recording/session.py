@@ -3,13 +3,14 @@
 import functools
 import json
 import os
+import sys
 import threading
 import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +31,7 @@ from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Tensors
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
-from ulpscope.records.enums import Save
+from ulpscope.records.enums import ExitCode, Save, Watch
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import CaptureSettings, RankInfo
 from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_directory
@@ -97,6 +98,9 @@ class Session(ABC):
         self._started = _now()
         self._seeds: dict[str, Any] = {}
         self._ended_early = ""
+        self.overflows = 0
+        self._last_step = 0
+        """The last one that is watched, once a watch has found what it looks for."""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._running = self._closed = self._paused = False
         self.directory: Path | None = None
@@ -132,6 +136,43 @@ class Session(ABC):
 
     def make_recorder(self, around: Surroundings) -> Recorder:
         return Recorder(around)
+
+    def output_options(self) -> dict[str, Any]:
+        """What else an Output is told."""
+        if self.settings.watch is not Watch.OVERFLOW:
+            return {}
+        from ulpscope.capture.watch.overflow import OverflowKeeper  # reads tables, as nothing else here does
+
+        most = self.settings.overflow.most
+        return {"make_steps": lambda writer: OverflowKeeper(writer, most), "overflowed": self._overflowed}
+
+    def _overflowed(self, found: Mapping[str, Any]) -> None:
+        """The writer has found an overflow."""
+        from ulpscope.capture.watch.overflow import sentence_of
+
+        self.overflows += 1
+        self._say(sentence_of(found))
+
+    def _say(self, text: str) -> None:
+        """Tell whoever looks at `ulpscope run`, or this process's own stderr."""
+        if self.events is not None:
+            self.events.emit("message", text=text)
+        else:
+            print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+    def _look_at_overflows(self) -> None:
+        """A step has ended: stop, if that is asked for."""
+        wanted = self.settings.overflow
+        if wanted.stop and self._output is not None:
+            self._output.settle()
+        if wanted.stop and self.overflows:
+            self.close(f"stopped after an overflow in step {self.steps.step - 1}")
+            raise SystemExit(int(ExitCode.DIFFERENCE))
+        if self.overflows >= wanted.most and not self._ended_early:
+            self._ended_early = f"the watch has ended: {self.overflows} overflows are kept"
+            self._last_step = self.steps.step
+        elif self._ended_early and self.steps.step > self._last_step:
+            self.recorder.give_up()
 
     def end_step(self) -> None:  # noqa: B027 a framework may have nothing to tell
         """A step ends: what is still to be told of it, is told now."""
@@ -181,6 +222,8 @@ class Session(ABC):
         if not self._running:
             return
         self.recorder.guarded("end of a step", self._finish_step)
+        if self.settings.watch is Watch.OVERFLOW:
+            self._look_at_overflows()
         last = None if self.settings.steps is None else self.settings.steps.last
         if self.settings.stop and last is not None and self.steps.step > last:
             self.close(f"stopped after step {last}")
@@ -318,6 +361,7 @@ class Session(ABC):
                 failed=self._writing_failed,
                 changed_unseen=self._changed_unseen,
                 disk=self._disk,
+                **self.output_options(),
             )
         except Exception as error:
             pass_on_interruption(error)

@@ -14,7 +14,7 @@ from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, finite
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, has_unknown_operand
-from ulpscope.diagnose.overflow.steps import Ends, asked
+from ulpscope.trace.overflow.steps import Ends, asked
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.operations.registry import Operation, Trait, operation
 from ulpscope.records.enums import (

@@ -39,6 +39,7 @@ from ulpscope.capture.torch.tensors import (
     word_of,
 )
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
+from ulpscope.capture.watch import overflow as watch_overflow
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save, Watch
 from ulpscope.records.runs import CaptureSettings, RankInfo
@@ -110,7 +111,10 @@ class CompiledRecorder(TorchRecorder):
 
     def start(self, events: EventLog | None) -> None:
         self._core.set_module_call(self.stacks.module_call)
-        self._process = WritingProcess(events)
+        if self.settings.watch is Watch.OVERFLOW:
+            self._process = WritingProcess(events, module=watch_overflow.__name__, arguments=(self.settings.overflow.most,))
+        else:
+            self._process = WritingProcess(events)
 
     def serve(self, mode: Any, *, records_calls: bool) -> None:
         # Of the class: the mode's own may already be the core's, when a capture is resumed.

@@ -65,6 +65,8 @@ class OptimizerWatcher:
         self._parameter_names = parameter_names
         self._unwatched = unwatched
         self._open = _OpenSteps()
+        self._begun = 0
+        """Optimizers' steps so far."""
         self._handles: list[Any] = []
         self._entries = Replacements(
             Replacement(torch.amp.GradScaler, "step", self._noted_step),
@@ -111,10 +113,12 @@ class OptimizerWatcher:
         steps, original = self._recorder.steps, entry.original
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self._begun
             try:
                 return original(scaler, optimizer, *args, **kwargs)
             finally:
                 if entry.is_on:
+                    steps.skipped |= self._begun == before
                     steps.note_update()
 
         return step
@@ -147,6 +151,7 @@ class OptimizerWatcher:
         if watched is not None and self._recorder.steps.begins_with_closure():
             self._session.next_step()
         self._recorder.steps.enter_update(id(optimizer))
+        self._begun += 1
         if watched is None:
             try:
                 self._begin(optimizer, groups)

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ulpscope.diagnose.limits import STEPS_FOLLOWED
-from ulpscope.diagnose.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
+from ulpscope.trace.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
 from ulpscope.trace.reader import RankTrace
+
+
+STEPS_FOLLOWED = 4
+"""Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class _Known:
     reads: bool = False
     """Whether inputs are recorded."""
 
+    def forget_between(self, last: int, first: int) -> None:
+        """Forget what calls between these two have made: in a run that is long, that would fill the memory."""
+        for values in (self.broken, self.sound, self.made):
+            values.forget_between(last, first)
+
     def is_outside(self, row: Row) -> bool:
         """Whether it is wrong, and no call has made it."""
         return row.wrong and not self.made.have(row) and row.storage not in self.broken.storages
@@ -88,12 +96,22 @@ class BirthSearch:
         self._rank = rank
         self._known = _Known()
         self._found = False
+        self._first_end = self._last_begin = 0
+        """The last call of the first step, the first of the last one."""
+
+    def go_on_in(self, rank: RankTrace) -> None:
+        """Later steps are those of this rank; what is older than the first and the last one has lost its meaning."""
+        self._rank = rank
+        self._known.forget_between(self._first_end, self._last_begin)
 
     def look(self, step: int) -> Births:
         """Where overflows of a step begin."""
         rank = self._rank
         columns = ("id", "kind", "op", "parent", "forward", "arguments")
         calls = rank.collect(rank.calls(step).select(columns).sort("id"))
+        if not calls.is_empty():
+            self._last_begin = calls["id"][0]
+            self._first_end = self._first_end or calls["id"][-1]
         uses = signs_of(rank, step)
         self._known.reads = self._known.reads or not uses["made"].all()
         made = uses.filter("made")
