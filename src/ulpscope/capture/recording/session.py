@@ -99,6 +99,7 @@ class Session(ABC):
         self._seeds: dict[str, Any] = {}
         self._ended_early = ""
         self.overflows = 0
+        self._say = self._print if events is None else lambda text: events.emit("message", text=text)
         self._last_step = 0
         """The last one that is watched, once a watch has found what it looks for."""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
@@ -153,12 +154,12 @@ class Session(ABC):
         self.overflows += 1
         self._say(sentence_of(found))
 
-    def _say(self, text: str) -> None:
-        """Tell whoever looks at `ulpscope run`, or this process's own stderr."""
-        if self.events is not None:
-            self.events.emit("message", text=text)
-        else:
-            print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+    def say_by(self, say: Callable[[str], None]) -> None:
+        """Who hears of what is found, in the place of `ulpscope run` or this process's own stderr."""
+        self._say = say
+
+    def _print(self, text: str) -> None:
+        print(f"ulpscope: {text}", file=sys.stderr, flush=True)
 
     def _look_at_overflows(self) -> None:
         """A step has ended: stop, if that is asked for."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ulpscope.trace.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
+from ulpscope.operations.registry import Family, Trait, operation
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
@@ -215,6 +216,8 @@ class _StepSearch:
         after, before, asked = ends(made), ends(given), shown.asked(call)
         # It makes no more than it hands on. -inf that is negated is +inf, but then no -inf is left.
         is_new = (after.nan and not before.nan) or (after.high and after.low and not before.high)
+        if after.nan and not after.high and self._is_masked_row(call, given):
+            return _Outcome.CARRIED
         # It makes tensors, of what masks hold, of what is no tensor: torch.from_numpy(mask).
         wraps = known.reads and call not in shown.readers and not (after.nan or after.high or asked.low)
         if (given and not is_new) or wraps:
@@ -224,11 +227,20 @@ class _StepSearch:
         return _Outcome.WRITTEN if after.nan else _Outcome.STATED
 
 
+    def _is_masked_row(self, call: int, given: Sequence[Row]) -> bool:
+        """Whether it is a softmax of what a mask has made -inf: of a row that is nothing else, nan is all there is."""
+        known = operation(self.shown.asking.get(call, (None, None))[0] or "")
+        before = ends(given)
+        is_softmax = known.family is Family.EXPONENTIAL and known.has(Trait.SHAPE_KEPT)
+        return is_softmax and before.low and not before.high and not before.nan
+
+
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:
     """The call that something sound comes from, or that has turned -inf into +inf."""
     while outcomes[call] is _Outcome.CARRIED:
         given = shown.given(call)
-        if ends(shown.made(call)).high and not ends(given).high:
+        after, before = ends(shown.made(call)), ends(given)
+        if (after.high and not before.high) or (after.nan and not before.nan):
             return call
         earlier = [makers[row.value] for row in given if makers.get(row.value, call) < call]
         if not earlier:

@@ -1,4 +1,4 @@
-"""`ulpscope.watch(...)`: record only gradients, of a training that may be long.
+"""`ulpscope.watch(...)`: record only gradients, or steps in which numbers overflow, of a training that may be long.
 
 watch = ulpscope.watch(model, optimizer, out="runs/ref")
 for batch in data:
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.runs import CaptureSettings, GradientWatch
+from ulpscope.records.runs import CaptureSettings, GradientWatch, OverflowWatch
 from ulpscope.workflows.run.python_capture import Capture, named_models, options_of
 
 
@@ -29,6 +29,11 @@ class Watching(Capture):
             self._session.watch_only(optimizers)
         self._owner = os.getpid()
         atexit.register(self.close)
+
+    def say_by(self, say: Callable[[str], None]) -> None:
+        """What an overflow is told by, in the place of stderr."""
+        if self._session is not None:
+            self._session.say_by(say)
 
     def close(self) -> None:
         """Write what is left, and watch no longer."""
@@ -50,16 +55,23 @@ def watch(
     optimizer: Any = None,
     *,
     out: str | Path,
+    what: str = "gradients",
+    level: str = "api",
     steps: str | Sequence[int] | None = None,
     ranks: str | Sequence[int] | None = None,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     bounds: Sequence[float] = (),
     signs: bool = False,
+    overflows: int = 1,
+    stop_on_overflow: bool = False,
     max_disk: int | None = None,
     overwrite: bool = False,
 ) -> Watching:
-    """Record gradients from now on; `model` and `optimizer` (also several) may be left out: all are found."""
+    """Watch gradients (or `what="overflow"`) from now on; `model` and `optimizer` may be several, or left out.
+
+    `bounds` and `signs` are of gradients; `level`, `overflows` and `stop_on_overflow` of overflows.
+    """
     settings = options_of(
         CaptureSettings,
         next_step="ulpscope.watch(..., {}=...)",
@@ -69,8 +81,10 @@ def watch(
         only=only,
         skip=skip,
         max_disk=max_disk,
-        watch="gradients",
+        watch=what,
+        level=level,
         gradients=GradientWatch(tuple(bounds), signs),
+        overflow=OverflowWatch(overflows, stop_on_overflow),
     )
     watching = Watching(settings, models=named_models(model), overwrite=overwrite)
     watching.begin(_several(optimizer))
