@@ -76,6 +76,11 @@ def _add_watch(parser: Parser) -> None:
     group.add_argument(
         "--overflows", metavar="N", type=count, default=1, help="with --watch overflow: keep so many steps (default: 1)"
     )
+    group.add_argument(
+        "--ring",
+        metavar="1GB",
+        help="with --watch overflow: data of the last calls, too, as much as this (default: none)",
+    )
     group.add_argument("--stop-on-overflow", action="store_true", help="with --watch overflow: end the script then")
 
 
@@ -98,11 +103,13 @@ def _gradients(args: argparse.Namespace) -> "GradientWatch":
 
 
 def _overflow(args: argparse.Namespace) -> "OverflowWatch":
+    from ulpscope.capture.settings import parse_size
     from ulpscope.records.runs import OverflowWatch
 
     if args.watch != "overflow":
-        refuse(args, ("overflows", "stop_on_overflow"), "without --watch overflow", expected="what they are of")
-    return OverflowWatch(max(1, args.overflows), args.stop_on_overflow)
+        refuse(args, ("overflows", "stop_on_overflow", "ring"), "without --watch overflow", expected="what they are of")
+    ring = 0 if args.ring is None else parse_size(args.ring, option="--ring")
+    return OverflowWatch(max(1, args.overflows), args.stop_on_overflow, ring)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -57,6 +57,8 @@ class OverflowWatch:
     """Steps with an overflow that are kept; the watch ends after them."""
     stop: bool = False
     """Whether the script ends then."""
+    ring: int = 0
+    """Bytes of data of the last calls that are written with such a step."""
 
 
 @dataclass(frozen=True, slots=True)

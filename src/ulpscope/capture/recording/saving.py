@@ -66,8 +66,10 @@ class PendingPlace:
 class Saver:
     """Copies contents aside and keeps what waits for the writer within bounds."""
 
-    def __init__(self, tensors: Tensors, disk: DiskLimit | None) -> None:
+    def __init__(self, tensors: Tensors, disk: DiskLimit | None, *, pending_bytes: int | None = None) -> None:
+        """`pending_bytes` may wait for the writer."""
         prepare_copies()
+        self._pending_bytes = pending_bytes or PENDING_BYTES
         self._tensors = tensors
         self._copies = tensors.make_copies()
         self._disk = disk
@@ -155,10 +157,10 @@ class Saver:
         return room or Room(self._copies.allocate(nbytes, pinned=pinned))
 
     def _room_within_bounds(self, nbytes: int, *, pinned: bool) -> Room | None:
-        if self._pending + nbytes > PENDING_BYTES:
+        if self._pending + nbytes > self._pending_bytes:
             return None
         if pinned not in self._rings:
-            self._rings[pinned] = Ring(self._copies.allocate(PENDING_BYTES, pinned=pinned))
+            self._rings[pinned] = Ring(self._copies.allocate(self._pending_bytes, pinned=pinned))
         return self._rings[pinned].claim(nbytes)
 
 

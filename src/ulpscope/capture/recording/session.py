@@ -24,7 +24,7 @@ from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
-from ulpscope.capture.recording.recorder import Recorder, Surroundings, coverage_of
+from ulpscope.capture.recording.recorder import PART_DATA_BYTES, Recorder, Surroundings, coverage_of
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import RootLog, StackTable
 from ulpscope.capture.recording.steps import Steps
@@ -133,6 +133,9 @@ class Session(ABC):
 
     def make_saver(self, disk: DiskLimit | None) -> Saver | None:
         """What saves data of values; None where no data is asked for."""
+        ring = self.settings.overflow.ring if self.settings.watch is Watch.OVERFLOW else 0
+        if ring:  # and as much as two parts beside it, so that the run does not wait for what is held
+            return Saver(self.tensors, disk, pending_bytes=ring + 2 * PART_DATA_BYTES)
         return Saver(self.tensors, disk) if self.settings.save is Save.TENSORS else None
 
     def make_recorder(self, around: Surroundings) -> Recorder:
@@ -143,15 +146,20 @@ class Session(ABC):
         if self.settings.watch is not Watch.OVERFLOW:
             return {}
         from ulpscope.capture.watch.overflow import OverflowKeeper  # reads tables, as nothing else here does
+        from ulpscope.capture.watch.ring import Ring
 
-        most = self.settings.overflow.most
-        return {"make_steps": lambda writer: OverflowKeeper(writer, most), "overflowed": self._overflowed}
+        wanted = self.settings.overflow
+        options = {
+            "make_steps": lambda writer, ring: OverflowKeeper(writer, wanted.most, ring),
+            "overflowed": self._overflowed,
+        }
+        return options | ({"make_holder": functools.partial(Ring, wanted.ring)} if wanted.ring else {})
 
     def _overflowed(self, found: Mapping[str, Any]) -> None:
         """The writer has found an overflow."""
         from ulpscope.capture.watch.overflow import sentence_of
 
-        self.overflows += 1
+        self.overflows += not found["skipped"]
         self._say(sentence_of(found))
 
     def say_by(self, say: Callable[[str], None]) -> None:

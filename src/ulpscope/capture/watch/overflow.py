@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ulpscope.capture.recording import writing_process
 from ulpscope.capture.recording.writing_process import StepWriter, Tables
+from ulpscope.capture.watch.ring import Ring
 from ulpscope.records.calls import Call, Value
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.overflows import FLOAT16_LARGEST, NotFinite
@@ -54,8 +55,9 @@ class _OneStep:
 class OverflowKeeper(StepWriter):
     """Writes steps with an overflow, and those just behind them."""
 
-    def __init__(self, writer: RankWriter, most: int) -> None:
+    def __init__(self, writer: RankWriter, most: int, ring: Ring | None = None) -> None:
         super().__init__(writer)
+        self._ring = ring
         self._most = most
         self._kept = self._after = self._skips = 0
         self._waiting: list[Tables] = []
@@ -64,6 +66,8 @@ class OverflowKeeper(StepWriter):
         """Of all steps: each is told once."""
         self._search: BirthSearch | None = None
         self._found: list[dict[str, Any]] = []
+        self._scaled = False
+        """Whether it was told that a GradScaler has found one."""
 
     def take_found(self) -> list[dict[str, Any]]:
         found, self._found = self._found, []
@@ -79,7 +83,11 @@ class OverflowKeeper(StepWriter):
         waiting, self._waiting, self._rows = self._waiting, [], 0
         whole = {name: pl.concat([each[name] for each in waiting]) for name in tables}
         if whole["calls"].is_empty() or not self._is_kept(step, whole, skipped=skipped):
+            if self._ring is not None:
+                self._ring.drop()
             return 0
+        if self._ring is not None:
+            whole["values"] = self._ring.pack(step, whole["values"])
         whole["stacks"] = pl.concat(self._stacks)
         self._stacks = []
         return super().write(step, whole, finished_after=finished_after, skipped=skipped)
@@ -106,9 +114,12 @@ class OverflowKeeper(StepWriter):
             self._search.go_on_in(rank)
         births = self._search.look(step)
         calls = _alarming(rank, births)
-        if skipped and self._skips < MOST_SKIPS:
-            calls = [call for call in calls if not _is_of_scale(rank, call)]
-        return None if not calls else _described(rank, calls[0], births, self._stacks)
+        of_scale = [call for call in calls if _is_of_scale(rank, call)] if skipped and self._skips < MOST_SKIPS else []
+        if of_scale and not self._scaled:
+            self._found.append(_described(rank, of_scale[0], births, self._stacks) | {"skipped": True})
+            self._scaled = True
+        alarming = [call for call in calls if call not in of_scale]
+        return None if not alarming else _described(rank, alarming[0], births, self._stacks)
 
 
 def _alarming(rank: RankTrace, births: Births) -> list[Call]:
@@ -141,13 +152,16 @@ def _made(rank: RankTrace, call: Call) -> list[Value]:
 
 
 def _described(rank: RankTrace, call: Call, births: Births, stacks: Sequence[pl.DataFrame]) -> dict[str, Any]:
-    counts = [NotFinite(v.stats.nan, v.stats.pos_inf, v.stats.neg_inf) for v in _made(rank, call) if v.stats is not None]
+    counts = [
+        NotFinite(v.stats.nan, v.stats.pos_inf, v.stats.neg_inf) for v in _made(rank, call) if v.stats is not None
+    ]
     worst = max(counts, key=lambda each: each.total, default=NotFinite())
     return {
         "step": births.step,
         "call": call.name,
         "module": call.module,
         "phase": call.phase.value,
+        "skipped": False,
         "given": call.id == births.given and call.id not in births.born,
         "counts": str(worst) if worst.total else "65504 in float16",
         "source": _source(call, stacks),
@@ -167,6 +181,8 @@ def sentence_of(found: Mapping[str, Any]) -> str:
     where = ", ".join(str(part) for part in (found["module"], found["source"]) if part)
     what = "was given" if found["given"] else "made"
     place = f" ({where})" if where else ""
+    if found["skipped"]:
+        return f"GradScaler skipped step {found['step']}: {found['call']}{place} {what} {found['counts']}"
     return f"overflow in step {found['step']}, {found['phase']}: {found['call']}{place} {what} {found['counts']}"
 
 

@@ -59,6 +59,9 @@ def summary_text(outcome: RunOutcome) -> str:
     if outcome.nothing_captured:
         sentence, step = why_nothing(outcome)
         lines = [f"ulpscope: warning: nothing was captured: {sentence}"]
+    elif outcome.settings.watch is Watch.OVERFLOW:
+        lines = [f"ulpscope: watched {_watched_text(outcome)}"]
+        step = f"ulpscope overflow {shlex.quote(outcome.trace)}"
     else:
         lines = [f"ulpscope: captured {_total(outcome.captured)} in {outcome.trace}"]
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
@@ -203,6 +206,14 @@ def _total(processes: Iterable[CapturedProcess]) -> str:
     if len(processes) > 1:
         parts.insert(0, count_text(len(processes), "process"))
     return ", ".join(parts)
+
+
+def _watched_text(outcome: RunOutcome) -> str:
+    """`300 steps, 12,345 calls: no overflow`, or the steps that are kept."""
+    ran, calls = _steps_ran(outcome), sum(process.calls for process in outcome.captured)
+    kept = {step for process in outcome.captured for step in process.steps}
+    told = f"{_steps_text(kept)} kept in {outcome.trace}" if kept else "no overflow"
+    return f"{count_text(ran, 'step')}, {count_text(calls, 'call')}: {told}"
 
 
 def _exit_note(outcome: RunOutcome) -> str:

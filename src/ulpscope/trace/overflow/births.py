@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ulpscope.trace.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
 from ulpscope.operations.registry import Family, Trait, operation
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
+from ulpscope.trace.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
 from ulpscope.trace.reader import RankTrace
-
 
 STEPS_FOLLOWED = 4
 """Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
@@ -225,7 +224,6 @@ class _StepSearch:
         if not asked.cover(after):
             return _Outcome.BORN
         return _Outcome.WRITTEN if after.nan else _Outcome.STATED
-
 
     def _is_masked_row(self, call: int, given: Sequence[Row]) -> bool:
         """Whether it is a softmax of what a mask has made -inf: of a row that is nothing else, nan is all there is."""

@@ -65,12 +65,13 @@ def watch(
     signs: bool = False,
     overflows: int = 1,
     stop_on_overflow: bool = False,
+    ring: int = 0,
     max_disk: int | None = None,
     overwrite: bool = False,
 ) -> Watching:
     """Watch gradients (or `what="overflow"`) from now on; `model` and `optimizer` may be several, or left out.
 
-    `bounds` and `signs` are of gradients; `level`, `overflows` and `stop_on_overflow` of overflows.
+    `bounds` and `signs` are of gradients; `level`, `overflows`, `stop_on_overflow` and `ring` (bytes) of overflows.
     """
     settings = options_of(
         CaptureSettings,
@@ -84,7 +85,7 @@ def watch(
         watch=what,
         level=level,
         gradients=GradientWatch(tuple(bounds), signs),
-        overflow=OverflowWatch(overflows, stop_on_overflow),
+        overflow=OverflowWatch(overflows, stop_on_overflow, ring),
     )
     watching = Watching(settings, models=named_models(model), overwrite=overwrite)
     watching.begin(_several(optimizer))

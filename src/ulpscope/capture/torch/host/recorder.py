@@ -83,9 +83,14 @@ class LaterHost:
         return build_beside()
 
 
+def _is_served(settings: CaptureSettings) -> bool:
+    """Whether what is watched needs nothing that only Python's recorder has: gradients alone, data in a ring."""
+    return settings.watch is None or (settings.watch is Watch.OVERFLOW and not settings.overflow.ring)
+
+
 def _gives(settings: CaptureSettings) -> bool:
     plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
-    return plain and settings.level is not Level.KERNEL and settings.watch is not Watch.GRADIENTS
+    return plain and settings.level is not Level.KERNEL and _is_served(settings)
 
 
 class CompiledRecorder(TorchRecorder):
@@ -112,7 +117,9 @@ class CompiledRecorder(TorchRecorder):
     def start(self, events: EventLog | None) -> None:
         self._core.set_module_call(self.stacks.module_call)
         if self.settings.watch is Watch.OVERFLOW:
-            self._process = WritingProcess(events, module=watch_overflow.__name__, arguments=(self.settings.overflow.most,))
+            self._process = WritingProcess(
+                events, module=watch_overflow.__name__, arguments=(self.settings.overflow.most,)
+            )
         else:
             self._process = WritingProcess(events)
 
