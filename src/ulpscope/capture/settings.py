@@ -77,6 +77,9 @@ def settings_to_json(settings: CaptureSettings) -> str:
     fields["out"] = str(settings.out)
     fields["steps"] = str(settings.steps) if settings.steps else None
     fields["ranks"] = str(settings.ranks) if settings.ranks else None
+    for watch in Watch:  # options of what is not watched say nothing
+        if watch is not settings.watch:
+            del fields[watch.value]
     return json.dumps(fields, default=str)
 
 

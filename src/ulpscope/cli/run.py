@@ -79,7 +79,7 @@ def _add_watch(parser: Parser) -> None:
     group.add_argument(
         "--ring",
         metavar="1GB",
-        help="with --watch overflow: data of the last calls, too, as much as this (default: none)",
+        help="with --watch overflow: data of the last calls, too, so much (default: none)",
     )
     group.add_argument("--stop-on-overflow", action="store_true", help="with --watch overflow: end the script then")
 

@@ -252,6 +252,7 @@ class PrecisionDebugger:
             steps=config.steps,
             ranks=config.ranks,
             only=config.only,
+            overflow=config.overflow,
         )
         tell(f"PrecisionDebugger captures into {new.path} (next: ulpscope show {new.path})")
 

@@ -5,6 +5,7 @@ A script that was started is not ended by its config: what cannot be read is sai
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from ulpscope.compat.msprobe_names import wanted_by
 from ulpscope.compat.telling import KEYS, PAGE, TASKS, Fate, by_name
-from ulpscope.records.runs import GradientWatch
+from ulpscope.records.runs import GradientWatch, OverflowWatch
 
 SAVE_OP = "msprobe.save"
 DEFAULT_PATH = "./dump_path"
@@ -21,7 +22,8 @@ OWN_LAYOUT = "msprobe"
 """The file_format that leaves dumps as msprobe writes them."""
 
 LEVELS = {"L0": "module", "L1": "api", "mix": "api", "L2": "kernel", "debug": "module"}
-GRAD_PROBE = "grad_probe"
+GRAD_PROBE, OVERFLOW_CHECK = "grad_probe", "overflow_check"
+ALL_OVERFLOWS = -1
 GRAD_LEVELS = ("L0", "L1", "L2")
 DEFAULT_BOUNDS = (-1.0, 0.0, 1.0)
 SAVES = {"statistics": "stats", "tensor": "tensors"}
@@ -56,6 +58,8 @@ class DebuggerConfig:
     seeding: Seeding | None = None
     gradients: GradientWatch | None = None
     """What task grad_probe asks for; `only` names parameters then."""
+    overflow: OverflowWatch | None = None
+    """What task overflow_check asks for."""
     remarks: tuple[str, ...] = ()
     """What is not done, or done otherwise: one sentence each."""
 
@@ -109,7 +113,16 @@ def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: 
         own_layout=options.get("file_format") == OWN_LAYOUT,
         seeding=_seeding(options, reading),
         gradients=gradients,
+        overflow=_overflow(options, reading) if task == OVERFLOW_CHECK else None,
     )
+
+
+def _overflow(options: Mapping[str, Any], reading: _Reading) -> OverflowWatch:
+    most = options.get("overflow_nums", 1)
+    if type(most) is not int or (most < 1 and most != ALL_OVERFLOWS):
+        reading.remarks.append(f"overflow_nums is {most!r}, not a number from 1 up or {ALL_OVERFLOWS}: 1 is kept")
+        most = 1
+    return OverflowWatch(sys.maxsize if most == ALL_OVERFLOWS else most)
 
 
 def _gradients(options: Mapping[str, Any], reading: _Reading) -> GradientWatch:
