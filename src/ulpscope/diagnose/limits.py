@@ -170,6 +170,12 @@ SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
 
 # --- two trainings (trainings/) ---
 
+STEPS_AT_ONCE = 32
+"""Steps that are read together: of one a large model has some megabytes of sketches."""
+NORMAL_DEVIATION = 1.4826
+"""Standard deviations of normal numbers in their median absolute deviation."""
+SMALLEST_ERROR = 1e-12
+"""Below it, logarithms of errors say nothing: no sketch resolves it."""
 STEPS_REMEMBERED = 8
 """Steps before one, whose largest error its own is set against."""
 JUMP_SCATTERS, LEAST_JUMP = 6.0, 8.0

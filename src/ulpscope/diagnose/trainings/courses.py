@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.limits import STEPS_AT_ONCE
 from ulpscope.judge.rounding.measuring import measure
 from ulpscope.judge.rounding.values import Values, read_values
 from ulpscope.numerics.dtypes import DTYPES, Floats
@@ -20,9 +21,6 @@ from ulpscope.records.evidence import ArgumentDifference
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 from ulpscope.trace.watched import POSITIVE, parameter_of
-
-STEPS_AT_ONCE = 32
-"""So many are read together: of a step a large model has some megabytes of sketches."""
 
 ROLES = (LOSS_ROLE, GRADIENT_ROLE, PARAMETER_ROLE)
 

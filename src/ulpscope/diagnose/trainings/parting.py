@@ -17,9 +17,11 @@ from ulpscope.diagnose.limits import (
     FIRST_ERROR,
     JUMP_SCATTERS,
     LEAST_JUMP,
+    NORMAL_DEVIATION,
     PARAMETERS_NAMED,
     PEERS_APART,
     SAME_DIRECTION,
+    SMALLEST_ERROR,
     STEPS_OF_NOISE,
     STEPS_REMEMBERED,
     UPDATES_APART,
@@ -29,11 +31,6 @@ from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
 from ulpscope.records.findings import Place
 from ulpscope.records.trainings import Cause, Drift, PartedParameter, Parting
-
-MAD = 1.4826
-"""Standard deviations of normal numbers in their median absolute deviation."""
-SMALLEST = 1e-12
-"""Below it, logarithms of errors say nothing: no sketch resolves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class Course:
 
     def _moved(self, row: int) -> Floats:
         """By how much, in logarithms, errors of a step are larger than those before."""
-        floor = np.maximum(self.roundoff, SMALLEST)
+        floor = np.maximum(self.roundoff, SMALLEST_ERROR)
         now = np.log(np.fmax(self.errors[row], floor))
         moved: Floats = now - np.log(np.maximum(self.recent(row), floor))
         return np.where(np.isfinite(self.errors[row]) | (self.errors[row] == np.inf), moved, np.nan)
@@ -83,7 +80,7 @@ class Course:
 
 def _scatter(moved: Floats) -> float:
     known = moved[np.isfinite(moved)]
-    return float(MAD * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    return float(NORMAL_DEVIATION * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
 
 
 def _course(courses: Courses, role: str) -> Course:

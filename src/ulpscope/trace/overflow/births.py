@@ -230,7 +230,26 @@ class _StepSearch:
         known = operation(self.shown.asking.get(call, (None, None))[0] or "")
         before = ends(given)
         is_softmax = known.family is Family.EXPONENTIAL and known.has(Trait.SHAPE_KEPT)
-        return is_softmax and before.low and not before.high and not before.nan
+        only_masked = is_softmax and before.low and not before.high and not before.nan
+        return only_masked and self._is_taken_out(call)
+
+    def _is_taken_out(self, call: int) -> bool:
+        """Whether somebody overwrites the nan that a call has made, wherever it goes."""
+        readers: dict[int, set[int]] = {}
+        for reader in self.shown.rows:
+            for row in self.shown.read(reader) if reader not in self.around else ():
+                readers.setdefault(row.value, set()).add(reader)
+        waiting, seen, ends_somewhere = [row.value for row in self.shown.made(call) if row.nan], set[int](), False
+        while waiting:
+            value = waiting.pop()
+            if not readers.get(value):
+                return False
+            for reader in readers[value] - seen:
+                seen.add(reader)
+                handed_on = [row.value for row in self.shown.made(reader) if row.nan]
+                waiting += handed_on
+                ends_somewhere |= not handed_on
+        return ends_somewhere
 
 
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:
