@@ -99,6 +99,10 @@ def _gradients(args: argparse.Namespace) -> "GradientWatch":
 
     if args.watch != "gradients":
         refuse(args, ("bounds", "signs"), "without --watch gradients", expected="what they are of")
+    else:
+        refuse(args, ("level", "compiled", "verify"), "with --watch gradients", expected="options of calls' captures")
+    if args.watch is not None:
+        refuse(args, ("twins",), f"with --watch {args.watch}", expected="runs that are captured whole")
     return GradientWatch(() if args.bounds is None else parse_bounds(args.bounds, option="--bounds"), args.signs)
 
 
