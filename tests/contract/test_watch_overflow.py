@@ -169,3 +169,17 @@ def test_overflow_check_of_msprobe() -> None:
     assert config.overflow is not None
     assert (config.overflow.most, config.remarks) == (3, ())
     assert read_config(None, {"dump_path": "x", "overflow_nums": 3}).overflow is None
+
+
+def test_places_in_the_code_are_known_of_every_step_that_is_kept(tmp_path: Path) -> None:
+    training = fresh()
+    watch = ulpscope.watch(training.model, out=tmp_path / "run", what="overflow", overflows=2)
+    watch.say_by(lambda text: None)
+    tokens = torch.zeros(zoo.BATCH, zoo.LENGTH, dtype=torch.long)
+    with watch, torch.no_grad():
+        for step in range(6):
+            training.model.blocks[1].extra = (lambda x: (x - x).log()) if step in (1, 4) else None  # type: ignore
+            training.model(tokens)
+            watch.step()
+    found = overflow([tmp_path / "run"]).survey.findings
+    assert [(each.place.step, each.place.source is not None) for each in found] == [(1, True), (4, True)]

@@ -135,7 +135,7 @@ class Session(ABC):
         """What saves data of values; None where no data is asked for."""
         ring = self.settings.overflow.ring if self.settings.watch is Watch.OVERFLOW else 0
         if ring:  # and as much as two parts beside it, so that the run does not wait for what is held
-            return Saver(self.tensors, disk, pending_bytes=ring + 2 * PART_DATA_BYTES)
+            return Saver(self.tensors, None, pending_bytes=ring + 2 * PART_DATA_BYTES)
         return Saver(self.tensors, disk) if self.settings.save is Save.TENSORS else None
 
     def make_recorder(self, around: Surroundings) -> Recorder:

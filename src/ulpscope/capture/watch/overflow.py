@@ -18,6 +18,7 @@ from ulpscope.capture.recording.writing_process import StepWriter, Tables
 from ulpscope.capture.watch.ring import Ring
 from ulpscope.records.calls import Call, Value
 from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.errors import TraceError
 from ulpscope.records.overflows import FLOAT16_LARGEST, NotFinite
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank, StepFrames
@@ -31,7 +32,7 @@ STEPS_AFTER = 1
 MOST_SKIPS = 17
 """Updates that a GradScaler skips in a row because of its scale: it begins at 2^16 and is halved each time."""
 ON_THE_HOST = 8 * 2**20
-"""Rows of a running step that wait in memory, at most; what comes after them is not looked at."""
+"""Rows of a running step that wait in memory, at most: a gigabyte or two."""
 
 _NOBODY = RankInfo(0, 1, {}, {}, {}, (), {}, {}, {}, "")
 
@@ -64,6 +65,8 @@ class OverflowKeeper(StepWriter):
         self._rows = 0
         self._stacks: list[pl.DataFrame] = []
         """Of all steps: each is told once."""
+        self._written = 0
+        """Those that are on disk."""
         self._search: BirthSearch | None = None
         self._found: list[dict[str, Any]] = []
         self._scaled = False
@@ -74,10 +77,9 @@ class OverflowKeeper(StepWriter):
         return found
 
     def write(self, step: int, tables: Tables, *, finished_after: float | None, skipped: bool) -> int:
-        self._stacks.append(tables["stacks"])
-        if self._rows <= ON_THE_HOST:
-            self._rows += sum(table.height for table in tables.values())
-            self._waiting.append(tables)
+        if not tables["stacks"].is_empty():
+            self._stacks.append(tables["stacks"])
+        self._hold(step, tables)
         if finished_after is None:
             return 0
         waiting, self._waiting, self._rows = self._waiting, [], 0
@@ -88,9 +90,20 @@ class OverflowKeeper(StepWriter):
             return 0
         if self._ring is not None:
             whole["values"] = self._ring.pack(step, whole["values"])
-        whole["stacks"] = pl.concat(self._stacks)
-        self._stacks = []
+        fresh = self._stacks[self._written :]
+        whole["stacks"] = pl.concat(fresh) if fresh else whole["stacks"].clear()
+        self._written = len(self._stacks)
         return super().write(step, whole, finished_after=finished_after, skipped=skipped)
+
+    def _hold(self, step: int, tables: Tables) -> None:
+        self._rows += sum(table.height for table in tables.values())
+        if self._rows > ON_THE_HOST:
+            raise TraceError(
+                f"step {step} has more than {ON_THE_HOST:,} calls and tensors",
+                expected="steps whose tables can wait in memory until they have ended",
+                next_step="watch with --level module, or let the script mark its steps",
+            )
+        self._waiting.append(tables)
 
     def _is_kept(self, step: int, tables: Tables, *, skipped: bool) -> bool:
         self._skips = self._skips + 1 if skipped else 0
