@@ -127,6 +127,17 @@ BENCHMARKS = {
         ),
     ),
     "pairing": Benchmark(("pairing.py",), (_failed("scenarios with another gradient than autograd's"),)),
+    "parting": Benchmark(
+        ("parting.py",), (Bar("pairs of trainings that are told wrong", r" WRONG: ", "of 32", 0),), long=True
+    ),
+    "overflow_zoo": Benchmark(
+        ("overflow_zoo.py",),
+        (
+            Bar("overflows that are named", r" named$", "of 19", 19, at_least=True),
+            Bar("alarms in healthy trainings", r" ALARM: ", "of 9", 0),
+        ),
+        long=True,
+    ),
     "crash": Benchmark(("crash.py",), (_failed("deaths and full disks after which something is lost"),)),
     "speed": Benchmark(
         ("check_speed.py", "check_speed.py --dtype bfloat16"),

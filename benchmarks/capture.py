@@ -56,6 +56,7 @@ BARS = {
     ("cpu", "small"): (
         Bar("api", "ratio", 2.2),
         Bar("outside", "ratio", 1.02),
+        Bar("gradients", "ratio", 1.06),
         Bar("twin", "ratio", 4.0),
         Bar("api", "bytes a value", 500),
     ),
@@ -66,9 +67,12 @@ BARS = {
         Bar("api", "memory", 1.1),
         Bar("module", "memory", 1.1),
         Bar("outside", "ratio", 1.02),
+        Bar("gradients", "ratio", 1.03),
         Bar("api", "bytes a value", 500),
     ),
 }
+OVERFLOW_SHARE = 1.1
+"""The most that the ratio of the overflow watch may be of that of api: noise, and what it looks for."""
 SHARE_OF_MSPROBE = 0.5
 """The most that the ratio of api may be of that of msprobe's L1, on the CPU."""
 
@@ -317,6 +321,9 @@ def judge(rows: Sequence[Row], *, device: str, model: str) -> int:
 
 def bars_of(measured: Mapping[str, Row], *, device: str, model: str) -> list[Bar]:
     bars = list(BARS.get((device, model), ()))
+    if "api" in measured and "overflow" in measured:
+        api = figures(measured["api"], measured["plain"])["ratio"]
+        bars.append(Bar("overflow", "ratio", OVERFLOW_SHARE * api))
     if (device, model) != ("cpu", "small"):
         return bars
     if "msprobe-L1" not in measured:

@@ -42,6 +42,9 @@ class Variant:
     steps: str | None = None
     precision: str | None = None
     """Of a twin."""
+    watch: str | None = None
+    ring: int = 0
+    """Bytes of data that an overflow watch holds."""
 
 
 # The control is a second plain process: its ratio says how far ratios can be trusted.
@@ -55,6 +58,9 @@ VARIANTS = {
         Variant("kernel", "ulpscope", "kernel"),
         Variant("api+tensors", "ulpscope", "api", save="tensors"),
         Variant("twin", "ulpscope", "api", precision="bfloat16"),
+        Variant("gradients", "ulpscope", watch="gradients"),
+        Variant("overflow", "ulpscope", watch="overflow"),
+        Variant("overflow+ring", "ulpscope", watch="overflow", ring=10**9),
         Variant("outside", "ulpscope", "api", steps=FAR_AWAY),
         Variant("msprobe-L0", "msprobe", "L0", save="statistics"),
         Variant("msprobe-L1", "msprobe", "L1", save="statistics"),
@@ -198,6 +204,10 @@ class Ulpscope:
         self._open = contextlib.ExitStack()
 
     def begin(self) -> None:
+        if self._variant.watch is not None:
+            what, ring = self._variant.watch, self._variant.ring
+            self._open.enter_context(ulpscope.watch(self._model, out=self.out, what=what, ring=ring, overwrite=True))
+            return
         level, save, steps = self._variant.level, self._variant.save, self._variant.steps
         capture = ulpscope.capture(self.out, level=level, save=save, steps=steps, model=self._model, overwrite=True)
         if self._variant.precision is not None:
@@ -211,7 +221,7 @@ class Ulpscope:
             self._open.close()
 
     def take(self, steps: int) -> Written:
-        if self._variant.steps is not None:
+        if self._variant.steps is not None or self._variant.watch == "overflow":
             written = Written(nbytes=size_of(self.out) / steps)
         else:
             coverage = sound_rank(self.out).info.coverage

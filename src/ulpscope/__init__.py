@@ -1,8 +1,9 @@
 """ulpscope finds the operation where a deep-learning run's numbers went wrong.
 
-`ulpscope.capture(...)` captures from Python; `compare`, `check`, `overflow`, `repro`, `show` and `report` are the
-commands of the same names; `open_trace(...)` reads a trace, `reference_for(...)` says how an operation of one's own is
-checked. Importing this package imports no framework and no table library; the first use of a name does.
+`ulpscope.capture(...)` captures from Python, `watch(...)` the gradients of a long training; `compare`, `check`,
+`overflow`, `repro`, `show` and `report` are the commands of the same names; `open_trace(...)` reads a trace,
+`reference_for(...)` says how an operation of one's own is checked. Importing this package imports no framework and no
+table library; the first use of a name does.
 """
 
 from importlib import import_module
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ulpscope.trace.reader import open_trace
     from ulpscope.workflows.python import check, compare, overflow, report, repro, show
     from ulpscope.workflows.run.python_capture import capture
+    from ulpscope.workflows.run.python_watch import watch
 else:
     import ulpscope.capture
     import ulpscope.report
@@ -24,6 +26,7 @@ else:
         "capture": "ulpscope.workflows.run.python_capture",
         "open_trace": "ulpscope.trace.reader",
         "reference_for": "ulpscope.replay.registry",
+        "watch": "ulpscope.workflows.run.python_watch",
         **dict.fromkeys(("check", "compare", "overflow", "report", "repro", "show"), "ulpscope.workflows.python"),
     }
 
@@ -56,4 +59,5 @@ __all__ = [
     "report",
     "repro",
     "show",
+    "watch",
 ]

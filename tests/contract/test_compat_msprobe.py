@@ -191,11 +191,11 @@ def test_list_chooses_calls(tmp_path: Path) -> None:
 def test_what_is_ignored_is_said_once_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "dump" / "step0").mkdir(parents=True)
     more = {"scope": ["Functional.relu.0.forward", "Functional.relu.3.forward"], "data_mode": ["forward"]}
-    config = CONFIG | {"task": "overflow_check", "risk_level": "FOCUS", "overflow_check": more, "nonsense": 1}
+    config = CONFIG | {"task": "nan_check", "risk_level": "FOCUS", "nan_check": more, "nonsense": 1}
     config |= {"acl_config": "acl.json", "backward_input": ["x.pt"], "error_data_path": "errors"}
     told = run_script(tmp_path, config).stderr.splitlines()
     words = ("acl_config", "backward_input", "error_data_path", "risk_level", "scope", "data_mode", "nonsense")
-    for word in ('task "overflow_check"', *words):
+    for word in ('task "nan_check"', *words):
         assert sum(f"PrecisionDebugger: {word} " in line for line in told) == 1, word
     assert any("captures into dump-trace" in line for line in told)
     assert trace_of(tmp_path / "dump-trace").steps == (0, 1)
@@ -256,9 +256,9 @@ def test_what_is_not_there_says_what_to_use_instead_and_does_nothing(
     model = object()
     assert monitor.set_monitor(model, grad_acc_steps=1) is model
     assert msprobe.random_save("out") is None
-    msprobe.PrecisionDebugger.monitor(model)
+    msprobe.PrecisionDebugger.configure_hook("dump")
     told = capsys.readouterr().err
-    for name in ("TrainerMon", "random_save", "PrecisionDebugger.monitor"):
+    for name in ("TrainerMon", "random_save", "PrecisionDebugger.configure_hook"):
         assert sum(f"{name} does nothing" in line for line in told.splitlines()) == 1
     assert not hasattr(msprobe, "no_such_name")
 

@@ -148,3 +148,31 @@ def test_an_error_of_the_script_is_told_as_without_a_capture(tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.count("KeyError: 'mine'") >= 1
     assert "ulpscope/capture" not in done.stderr
+
+
+OVERFLOWS = """
+import tensorflow as tf, keras
+keras.utils.set_random_seed(0)
+model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(0.01)
+for step in range(4):
+    with tf.GradientTape() as tape:
+        out = model(tf.ones((2, 3)))
+        if step == 2:
+            out = tf.math.log(out * 0.0)
+        loss = tf.reduce_mean(out)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
+
+
+def test_overflows_are_watched_and_gradients_are_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OVERFLOWS, encoding="utf-8")
+    for watch, said in (("overflow", "overflow in step 2, forward: tf.raw_ops.Log.0"), ("gradients", "not watched")):
+        command = [sys.executable, "-m", "ulpscope", "run", "-o", str(tmp_path / watch), "--watch", watch]
+        done = subprocess.run(
+            [*command, "--", sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300
+        )
+        assert said in done.stderr
+    assert (tmp_path / "overflow" / "rank0" / "step2").is_dir()
+    assert not (tmp_path / "overflow" / "rank0" / "step1").is_dir()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.diagnose.overflow.births import OverflowWays
 from ulpscope.records.enums import Phase
 from ulpscope.records.overflows import WayCall
+from ulpscope.trace.overflow.births import OverflowWays
 from ulpscope.trace.reader import open_trace
 from ulpscope.workflows.overflow import overflow
 

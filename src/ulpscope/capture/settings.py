@@ -1,14 +1,16 @@
 """Reads what a user wrote (`0,2-4`, `10GB`) and carries capture settings to the captured processes."""
 
 import json
+import math
 import re
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.enums import Compiled, Level, Save
+from ulpscope.records.enums import Compiled, Level, Save, Watch
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import CaptureSettings, IntRanges, Noise
+from ulpscope.records.runs import CaptureSettings, GradientWatch, IntRanges, Noise, OverflowWatch
 
 SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
 
@@ -54,12 +56,30 @@ def parse_size(text: str, *, option: str) -> int:
     return int(float(match[1]) * unit)
 
 
+def parse_bounds(text: str, *, option: str) -> tuple[float, ...]:
+    """`-1,0,1` as numbers that rise."""
+    try:
+        bounds = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        bounds = ()
+    if not bounds or any(not low < high for low, high in pairwise(bounds)) or not all(map(math.isfinite, bounds)):
+        raise UlpscopeError(
+            f"{option} {text!r} are no bounds",
+            expected="numbers that rise, separated by commas",
+            next_step=f"write for example {option}=-1,0,1",
+        )
+    return bounds
+
+
 def settings_to_json(settings: CaptureSettings) -> str:
     """One line that `settings_from_json` turns back into the same settings."""
     fields = asdict(settings)
     fields["out"] = str(settings.out)
     fields["steps"] = str(settings.steps) if settings.steps else None
     fields["ranks"] = str(settings.ranks) if settings.ranks else None
+    for watch in Watch:  # options of what is not watched say nothing
+        if watch is not settings.watch:
+            del fields[watch.value]
     return json.dumps(fields, default=str)
 
 
@@ -92,7 +112,14 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         configs=tuple(map(Path, fields.get("configs", ()))),
         seed=fields.get("seed"),
         deterministic=fields.get("deterministic", False),
+        watch=None if fields.get("watch") is None else Watch(fields["watch"]),
+        gradients=_gradient_watch(fields.get("gradients") or {}),
+        overflow=OverflowWatch(**fields.get("overflow") or {}),
     )
+
+
+def _gradient_watch(fields: dict[str, Any]) -> GradientWatch:
+    return GradientWatch(**fields | {"bounds": tuple(fields.get("bounds", ()))})
 
 
 def _optional_noise(fields: dict[str, Any] | None) -> Noise | None:

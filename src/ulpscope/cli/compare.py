@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 USAGE = "ulpscope compare REFERENCE TARGET [options]"
 MOST_TOP = 10_000
 _OF_RUNS = ("steps", "ranks", "map", "plan", "details", "xlsx", "require_all", "standard", "replay")
+_OF_CALLS = (*_OF_RUNS[2:], "graph")
+"""Without steps and ranks."""
 _NEEDS_GRAPH = ("close_graph", "quant_graph", "range", "select")
 _OF_NETWORKS = ("csv_layout", "overflow", "mapping", "op")
 
@@ -128,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.report.progress import progress
     from ulpscope.workflows.compare.checks import compare_checks, is_check_result
     from ulpscope.workflows.compare.command import CompareOptions, compare, plan_comparison
+    from ulpscope.workflows.compare.trainings import are_trainings, compare_trainings
 
     _check(args)
     reference, target = _sides(args)
@@ -138,6 +141,10 @@ def run(args: argparse.Namespace) -> int:
     # A mistake is told at once, not after the comparison.
     parse_standard(args.standard)
     options = parsed(CompareOptions, args, mapping=args.map)
+    if are_trainings(reference, target):
+        expected = "two traces of calls; of trainings gradients, weights and losses are compared"
+        refuse(args, _OF_CALLS, "with two traces of watched gradients", expected=expected)
+        return deliver(args, lambda _: compare_trainings(reference, target, steps=options.steps, ranks=options.ranks))
     if _is_network(args):
         return _run_network(args, reference, target)
     if args.plan:

@@ -10,9 +10,13 @@ below TRACE. The command's own non-zero exit code is passed on; 3 says that noth
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ulpscope.cli.command import Parser, Subparsers, add_command, parsed
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, parsed, refuse
 from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.records.runs import GradientWatch, OverflowWatch
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -61,9 +65,32 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
+    _add_watch(parser)
     _add_twins(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
+
+
+def _add_watch(parser: Parser) -> None:
+    group = parser.add_argument_group("long runs")
+    group.add_argument(
+        "--watch",
+        choices=("gradients", "overflow"),
+        help="record only gradients as optimizers read them, or only steps in which numbers overflow",
+    )
+    group.add_argument(
+        "--bounds", metavar="-1,0,1", help="with --watch gradients: count elements between these (--bounds=-1,0,1)"
+    )
+    group.add_argument("--signs", action="store_true", help="with --watch gradients: keep which elements are positive")
+    group.add_argument(
+        "--overflows", metavar="N", type=count, default=1, help="with --watch overflow: keep so many steps (default: 1)"
+    )
+    group.add_argument(
+        "--ring",
+        metavar="1GB",
+        help="with --watch overflow: data of the last calls, too, so much (default: none)",
+    )
+    group.add_argument("--stop-on-overflow", action="store_true", help="with --watch overflow: end the script then")
 
 
 def _add_twins(parser: Parser) -> None:
@@ -75,6 +102,29 @@ def _add_twins(parser: Parser) -> None:
     group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
 
 
+def _gradients(args: argparse.Namespace) -> "GradientWatch":
+    from ulpscope.capture.settings import parse_bounds
+    from ulpscope.records.runs import GradientWatch
+
+    if args.watch != "gradients":
+        refuse(args, ("bounds", "signs"), "without --watch gradients", expected="what they are of")
+    else:
+        refuse(args, ("level", "compiled", "verify"), "with --watch gradients", expected="options of calls' captures")
+    if args.watch is not None:
+        refuse(args, ("twins",), f"with --watch {args.watch}", expected="runs that are captured whole")
+    return GradientWatch(() if args.bounds is None else parse_bounds(args.bounds, option="--bounds"), args.signs)
+
+
+def _overflow(args: argparse.Namespace) -> "OverflowWatch":
+    from ulpscope.capture.settings import parse_size
+    from ulpscope.records.runs import OverflowWatch
+
+    if args.watch != "overflow":
+        refuse(args, ("overflows", "stop_on_overflow", "ring"), "without --watch overflow", expected="what they are of")
+    ring = 0 if args.ring is None else parse_size(args.ring, option="--ring")
+    return OverflowWatch(max(1, args.overflows), args.stop_on_overflow, ring)
+
+
 def run(args: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
     from ulpscope.capture.settings import parse_size
@@ -84,7 +134,14 @@ def run(args: argparse.Namespace) -> int:
 
     refuse_stop_alone(args)
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
-    settings = parsed(CaptureSettings, args, max_disk=max_disk, configs=readable_configs(args.configs))
+    settings = parsed(
+        CaptureSettings,
+        args,
+        max_disk=max_disk,
+        configs=readable_configs(args.configs),
+        gradients=_gradients(args),
+        overflow=_overflow(args),
+    )
     if args.twins is not None:
         from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
 

@@ -11,6 +11,7 @@ dump_path of config.json becomes a trace, which every ulpscope command reads. Im
 `python -m ulpscope.compat.msprobe -f pytorch run_ut ...` takes msprobe's commands.
 """
 
+import atexit
 import contextlib
 import functools
 import os
@@ -27,9 +28,11 @@ from ulpscope.compat.recording import begin_capture, end_capture, own_ranks, wat
 from ulpscope.compat.telling import NAMES, Fate, Old, by_name, problem_of, stand_in, tell
 
 if TYPE_CHECKING:
+    from ulpscope.records.runs import GradientWatch
     from ulpscope.workflows.run.python_capture import Capture
 
 __all__ = [
+    "GradComparator",
     "PrecisionDebugger",
     "acl_save",
     "compare",
@@ -124,6 +127,15 @@ class PrecisionDebugger:
             self._end_step()
 
     @_of_the_one
+    def monitor(self, model: Any, optimizer: Any = None) -> None:
+        """Task grad_probe begins: gradients of this model are recorded at every update."""
+        if self._config.gradients is None:
+            tell("PrecisionDebugger.monitor does nothing: the task of config.json is not grad_probe")
+        elif not self._off and self._capture is None:
+            self._model = model
+            self._watch_gradients(self._config.gradients, optimizer)
+
+    @_of_the_one
     def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
         """Put a variable (a tensor, lists and dictionaries of them) into the trace, and later its gradients."""
         if self._config.debug and self._capture is None:
@@ -171,6 +183,9 @@ class PrecisionDebugger:
         capture, self._capture, self._off = self._capture, None, True
         if capture is not None:
             end_capture(capture)
+            if self._config.gradients is not None:
+                _write_gradient_tables(capture.path, self._config.out)
+                return
             names = [name for name in self._config.only if name != SAVE_OP]
             if capture.is_empty and names:
                 tell(
@@ -187,8 +202,27 @@ class PrecisionDebugger:
             self._close()
         self._off = True
 
+    def _watch_gradients(self, wanted: "GradientWatch", optimizer: Any) -> None:
+        from ulpscope.workflows.run.python_watch import watch
+
+        config = self._config
+        self._capture = new = watch(
+            self._model,
+            optimizer,
+            out=_beside(config.out),
+            steps=config.steps,
+            ranks=config.ranks,
+            only=config.only,
+            bounds=wanted.bounds,
+            signs=wanted.signs,
+            overwrite=True,
+        )
+        atexit.unregister(new.close)
+        atexit.register(self._close_at_exit)
+        tell(f"PrecisionDebugger watches gradients into {new.path} (next: ulpscope compare {new.path} OTHER)")
+
     def _go_on(self) -> None:
-        if self._off or self._is_over():
+        if self._off or self._config.gradients is not None or self._is_over():
             return
         if self._capture is None:
             self._begin()
@@ -196,12 +230,12 @@ class PrecisionDebugger:
             self._capture.resume(self._new_models())
 
     def _pause(self) -> None:
-        if self._capture is not None and not self._config.debug:
+        if self._capture is not None and not self._config.debug and self._config.gradients is None:
             self._capture.pause()
 
     def _end_step(self) -> None:
         self._step += 1
-        if self._capture is not None:
+        if self._capture is not None and self._config.gradients is None:
             self._capture.step()
             if self._is_over():
                 self._close()
@@ -218,6 +252,7 @@ class PrecisionDebugger:
             steps=config.steps,
             ranks=config.ranks,
             only=config.only,
+            overflow=config.overflow,
         )
         tell(f"PrecisionDebugger captures into {new.path} (next: ulpscope show {new.path})")
 
@@ -250,6 +285,15 @@ def _write_own_layout(path: Path, out: Path) -> None:
 
     write_msprobe(Trace(path, own_ranks(path), missing_ranks=[]), out)
     tell(f"PrecisionDebugger wrote msprobe's own layout into {out}, too")
+
+
+def _write_gradient_tables(path: Path, out: Path) -> None:
+    """As task grad_probe writes them, of this process; other ranks write their own."""
+    from ulpscope.dialects.msprobe.gradients import write_gradients
+    from ulpscope.trace.reader import Trace
+
+    written = write_gradients(Trace(path, own_ranks(path), missing_ranks=[]), out)
+    tell(f"PrecisionDebugger wrote gradients of {len(written.steps)} steps into {out}")
 
 
 def _free_directory(out: Path) -> Path:
@@ -287,6 +331,18 @@ def module_dump(module: Any, dump_name: str) -> None:
 
 def module_dump_end() -> None:
     """The capture goes on until PrecisionDebugger.stop."""
+
+
+class GradComparator:
+    """Compares signs of gradients that two runs left."""
+
+    @staticmethod
+    def compare_distributed(path1: str, path2: str, output_dir: str) -> None:
+        """Write similarities.csv of each rank."""
+        from ulpscope.dialects.msprobe.gradients import write_similarities
+
+        files = write_similarities(Path(path1), Path(path2), Path(output_dir))
+        tell(f"GradComparator wrote {', '.join(map(str, files))}")
 
 
 def acl_save(x: Any, path: str) -> Any:

@@ -5,6 +5,7 @@ A script that was started is not ended by its config: what cannot be read is sai
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from ulpscope.compat.msprobe_names import wanted_by
 from ulpscope.compat.telling import KEYS, PAGE, TASKS, Fate, by_name
+from ulpscope.records.runs import GradientWatch, OverflowWatch
 
 SAVE_OP = "msprobe.save"
 DEFAULT_PATH = "./dump_path"
@@ -20,6 +22,10 @@ OWN_LAYOUT = "msprobe"
 """The file_format that leaves dumps as msprobe writes them."""
 
 LEVELS = {"L0": "module", "L1": "api", "mix": "api", "L2": "kernel", "debug": "module"}
+GRAD_PROBE, OVERFLOW_CHECK = "grad_probe", "overflow_check"
+ALL_OVERFLOWS = -1
+GRAD_LEVELS = ("L0", "L1", "L2")
+DEFAULT_BOUNDS = (-1.0, 0.0, 1.0)
 SAVES = {"statistics": "stats", "tensor": "tensors"}
 _KEYS, _TASKS = by_name(KEYS), by_name(TASKS)
 
@@ -50,6 +56,10 @@ class DebuggerConfig:
     own_layout: bool = False
     """When the capture ends, dumps are written as msprobe has them."""
     seeding: Seeding | None = None
+    gradients: GradientWatch | None = None
+    """What task grad_probe asks for; `only` names parameters then."""
+    overflow: OverflowWatch | None = None
+    """What task overflow_check asks for."""
     remarks: tuple[str, ...] = ()
     """What is not done, or done otherwise: one sentence each."""
 
@@ -88,20 +98,43 @@ def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: 
     reading.remarks += _remarks(task, options)
     stated = options.get("level") or "L1"
     debug = stated == "debug"
-    only = _only(options.get("list"), reading)
+    gradients = _gradients(options, reading) if task == GRAD_PROBE else None
+    only = _only(options.get("list"), reading) if gradients is None else _parameters(options.get("param_list"), reading)
     return DebuggerConfig(
         out=_dump_path(common, reading, required="dump_path" not in given and bool(content)),
         level=_level(stated, reading),
         save=SAVES.get(task, "stats") if isinstance(task, str) else "stats",
         steps=_numbers(common.get("step"), reading, option="step"),
         ranks=_numbers(common.get("rank"), reading, option="rank"),
-        only=(SAVE_OP,) if debug else (*only, SAVE_OP) if only else (),
+        only=only if gradients else (SAVE_OP,) if debug else (*only, SAVE_OP) if only else (),
         enabled=options.get("dump_enable", True) is not False,
         debug=debug,
         counts_batches=options.get("enable_dataloader") is True,
         own_layout=options.get("file_format") == OWN_LAYOUT,
         seeding=_seeding(options, reading),
+        gradients=gradients,
+        overflow=_overflow(options, reading) if task == OVERFLOW_CHECK else None,
     )
+
+
+def _overflow(options: Mapping[str, Any], reading: _Reading) -> OverflowWatch:
+    most = options.get("overflow_nums", 1)
+    if type(most) is not int or (most < 1 and most != ALL_OVERFLOWS):
+        reading.remarks.append(f"overflow_nums is {most!r}, not a number from 1 up or {ALL_OVERFLOWS}: 1 is kept")
+        most = 1
+    return OverflowWatch(sys.maxsize if most == ALL_OVERFLOWS else most)
+
+
+def _gradients(options: Mapping[str, Any], reading: _Reading) -> GradientWatch:
+    level, bounds = options.get("grad_level") or "L1", options.get("bounds") or DEFAULT_BOUNDS
+    if level not in GRAD_LEVELS:
+        reading.remarks.append(f"grad_level is {level!r}, not one of {', '.join(GRAD_LEVELS)}: L1 is kept")
+        level = "L1"
+    are_numbers = isinstance(bounds, list | tuple) and all(type(bound) in (int, float) for bound in bounds)
+    if not are_numbers or sorted(set(bounds)) != list(bounds):
+        reading.remarks.append(f"bounds is {bounds!r}, not a list of numbers that rise: -1, 0 and 1 are taken")
+        bounds = DEFAULT_BOUNDS
+    return GradientWatch(tuple(map(float, bounds)) if level == "L2" else (), signs=level != "L0")
 
 
 def _read_json(path: str, reading: _Reading) -> dict[str, Any]:
@@ -131,6 +164,13 @@ def _level(stated: Any, reading: _Reading) -> str:
         return LEVELS[stated]
     reading.remarks.append(f"level is {stated!r}, not one of {', '.join(LEVELS)}: L1 is captured")
     return LEVELS["L1"]
+
+
+def _parameters(names: Any, reading: _Reading) -> tuple[str, ...]:
+    if names and not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        reading.refuse(f"param_list is {names!r}", "a list of names of parameters")
+        return ()
+    return tuple(names or ())
 
 
 def _only(names: Any, reading: _Reading) -> tuple[str, ...]:

@@ -5,19 +5,30 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ulpscope.records.enums import Watch
+
 if TYPE_CHECKING:
+    from ulpscope.records.runs import OverflowWatch
     from ulpscope.trace.reader import RankTrace
     from ulpscope.workflows.run.python_capture import Capture
 
 
-def begin_capture(out: Path, *, step: int, at_exit: Callable[[], None], **options: Any) -> "Capture":
-    """Begin a capture with this step; what is left to do when the process ends is done then."""
+def begin_capture(
+    out: Path, *, step: int, at_exit: Callable[[], None], overflow: "OverflowWatch | None" = None, **options: Any
+) -> "Capture":
+    """Begin a capture with this step; what is left to do when the process ends is done then.
+
+    With `overflow`, steps are kept in which numbers overflow.
+    """
     from ulpscope.workflows.run.python_capture import capture
 
     new = capture(out, overwrite=True, **options)
+    if overflow is not None:
+        new.settings = replace(new.settings, watch=Watch.OVERFLOW, overflow=overflow)
     new.__enter__()
     new.begin_at(step)
     owner = os.getpid()

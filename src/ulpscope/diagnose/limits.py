@@ -141,11 +141,6 @@ SPAN_CALLS, SPAN_VALUES, SPANS_TRIED = 64, 16, 16
 """Calls of a run that lead to the end of a span that is written otherwise, values inside of it, and such spans of a
 rank, at most. More is another program. Chosen."""
 
-# --- inf and nan (overflow/) ---
-
-STEPS_FOLLOWED = 4
-"""Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
-
 # --- networks of devices (network, advice) ---
 
 QUANTISED_ROUNDOFF = 8 / 2**8
@@ -179,3 +174,35 @@ LEAST_SCATTER = 0.1
 """Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/trace-format.md)."""
 SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
 """Share of a run's calls that are sound, whatever is wrong, and where it ends in standard deviations."""
+
+# --- two trainings (trainings/) ---
+
+STEPS_AT_ONCE = 32
+"""Steps that are read together: of one a large model has some megabytes of sketches."""
+NORMAL_DEVIATION = 1.4826
+"""Standard deviations of normal numbers in their median absolute deviation."""
+SMALLEST_ERROR = 1e-12
+"""Below it, logarithms of errors say nothing: no sketch resolves it."""
+STEPS_REMEMBERED = 8
+"""Steps before one, whose largest error its own is set against."""
+JUMP_SCATTERS, LEAST_JUMP = 6.0, 8.0
+"""A parting moves the logarithm of errors so many times as far as they scatter from step to step in the same pair, and
+the error so many times at least. Healthy pairs (fp32 beside bf16, beside one whose noise is that of fp32) of 200 steps
+have at most 3.1 times (benchmarks/parting.py)."""
+STEPS_OF_NOISE = 3
+"""Steps before one, without which nobody knows how errors scatter."""
+FIRST_ERROR = 0.25
+"""Relative distance of gradients of the same weights, in steps of which no noise is known: bfloat16 leaves 0.05, other
+batches 0.5 and more (benchmarks/parting.py)."""
+PEERS_APART = 64.0
+"""How many times the error of its peers a single gradient has, in steps of which no noise is known. Chosen."""
+SAME_DIRECTION = 1e-3
+"""Of 1 - cosine: gradients that are scaled."""
+UPDATES_APART = 2.6
+"""How far apart two updates are at most, in lengths of the reference's: twice that, where they go into opposite
+directions, and the scatter of a sketch at three standard deviations."""
+DRIFT_SHARE, DRIFT_STEPS = 0.5, 3
+"""Directions have drifted apart where the median gradient differs by that share of what two batches do, for so many
+steps. Chosen."""
+PARAMETERS_NAMED = 5
+"""Parameters that a parting names, at most."""

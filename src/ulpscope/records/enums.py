@@ -68,6 +68,13 @@ class Compiled(str, Enum):
     EAGER = "eager"
 
 
+class Watch(str, Enum):
+    """What of a long run is recorded in the place of its calls."""
+
+    GRADIENTS = "gradients"
+    OVERFLOW = "overflow"
+
+
 class ExitCode(int, Enum):
     """What a command's exit code means; see docs/commands.md."""
 

@@ -173,6 +173,8 @@ class OverflowFinding:
     """From this call to the loss, or to the last call of its phase that was given it; without followers, empty."""
     written: bool = False
     """An argument of the call is nan or inf, other calls take it on, and it is no mask."""
+    came_from: Place | None = None
+    """The call of another rank that made it before ranks shared it."""
 
     @property
     def worst(self) -> SeenTensor | None:

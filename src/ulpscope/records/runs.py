@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.enums import Compiled, ExitCode, Level, Save
+from ulpscope.records.enums import Compiled, ExitCode, Level, Save, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,28 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientWatch:
+    """What is kept of gradients beside their stats, and of which."""
+
+    bounds: tuple[float, ...] = ()
+    """How many elements are no larger than each of these is counted."""
+    signs: bool = False
+    """Whether which elements are positive is kept, a bit each."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowWatch:
+    """What is done when numbers overflow."""
+
+    most: int = 1
+    """Steps with an overflow that are kept; the watch ends after them."""
+    stop: bool = False
+    """Whether the script ends then."""
+    ring: int = 0
+    """Bytes of data of the last calls that are written with such a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
 
@@ -64,6 +86,10 @@ class CaptureSettings:
     """What all generators are seeded with before the script begins; None: nothing is touched."""
     deterministic: bool = False
     """Ask the framework for kernels that give the same bits each time."""
+    watch: Watch | None = None
+    """What of a long run is recorded in the place of its calls."""
+    gradients: GradientWatch = GradientWatch()
+    overflow: OverflowWatch = OverflowWatch()
 
 
 @dataclass(frozen=True, slots=True)

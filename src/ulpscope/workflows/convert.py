@@ -31,12 +31,13 @@ from ulpscope.dialects.ascend.opening import looks_like
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, entry_of, find_folders, list_dumps, unnamed_dumps
 from ulpscope.dialects.files.opening import holds_tensors
 from ulpscope.dialects.files.torch_files import require_torch
+from ulpscope.dialects.msprobe.gradients import write_gradients
 from ulpscope.dialects.msprobe.writing import write_msprobe
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.registry import is_trace
 from ulpscope.numerics.dtypes import DTYPES, AnyArray
 from ulpscope.numerics.layouts import LAYOUTS, Conversion, Converter
-from ulpscope.records.enums import ExitCode
+from ulpscope.records.enums import ExitCode, Watch
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import IntRanges
 from ulpscope.report.terminal.convert import (
@@ -50,6 +51,7 @@ from ulpscope.report.terminal.convert import (
 )
 from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import Trace, open_trace
+from ulpscope.trace.watched import is_watched
 from ulpscope.workflows.convert_arrays import ArraySource, array_source, folders_of
 from ulpscope.workflows.results import prepare_destination
 from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
@@ -328,7 +330,8 @@ def convert_traces(
     results: list[Converted | NotConverted] = []
     for trace, folder in zip(opened, folders, strict=True):
         if isinstance(trace, Trace):
-            done = write_msprobe(trace, folder, told=lambda: told(next(steps), total))
+            write = write_gradients if is_watched(trace.path, Watch.GRADIENTS) else write_msprobe
+            done = write(trace, folder, told=lambda: told(next(steps), total))
             results.append(Converted(str(trace.path), str(folder), done, trace.missing))
         else:
             results.append(trace)

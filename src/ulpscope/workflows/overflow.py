@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ulpscope.diagnose.overflow.births import Births, BirthSearch, OverflowWays
-from ulpscope.diagnose.overflow.steps import is_made
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.executed import read_executed
 from ulpscope.dialects.ascend.overflow_records import (
@@ -23,9 +21,10 @@ from ulpscope.dialects.ascend.overflow_records import (
 )
 from ulpscope.dialects.opening import open_run
 from ulpscope.graph.names import sanitised
+from ulpscope.operations.registry import is_collective
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import OutputResult
-from ulpscope.records.enums import Phase
+from ulpscope.records.enums import Phase, Watch
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
 from ulpscope.records.overflows import (
@@ -40,6 +39,8 @@ from ulpscope.records.overflows import (
 from ulpscope.records.runs import IntRanges
 from ulpscope.report.files.check_tables import write_overflow_table
 from ulpscope.report.terminal.overflow import survey_json, survey_text
+from ulpscope.trace.overflow.births import Births, BirthSearch, OverflowWays
+from ulpscope.trace.overflow.steps import is_made
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.traces import place_of
@@ -162,6 +163,7 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
     noted = [finding for source in opened for finding in source.noted()]
     noted.sort(key=lambda finding: finding.record.timestamp if finding.record else 0)
     seen = [finding for source in opened for finding in source.births(told)]
+    seen = _across_ranks(seen)
     told_already = {_identity(finding.place) for finding in noted}
     fresh = [finding for finding in seen if _identity(finding.place) not in told_already]
     survey = OverflowSurvey(
@@ -183,6 +185,25 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
     write = partial(write_records, searches=searches)
     tables: dict[str, Callable[..., None]] = {TABLE: write_overflow_table, RECORDS: write}
     return OverflowAnswer(survey, survey.code, survey_text, survey_json, tables)
+
+
+def _across_ranks(findings: Sequence[OverflowFinding]) -> list[OverflowFinding]:
+    """What ranks were given by each other after what one of them has made, each step by itself."""
+    makers = {finding.place.step: finding.place for finding in reversed(findings) if not _is_received(finding)}
+    told = [
+        replace(finding, came_from=source)
+        if _is_received(finding)
+        and (source := makers.get(finding.place.step)) is not None
+        and source.rank != finding.place.rank
+        else finding
+        for finding in findings
+    ]
+    return sorted(told, key=lambda finding: (finding.place.step, finding.came_from is not None))
+
+
+def _is_received(finding: OverflowFinding) -> bool:
+    """Whether it may have come from another rank: by a collective, or where nobody looked."""
+    return finding.given or is_collective(finding.place.op or "")
 
 
 def _is_harmless(finding: OverflowFinding) -> bool:
@@ -274,7 +295,7 @@ class _Source:
             )
             for _, each in found
         ]
-        self.counts = _sum([self.counts, *counts])
+        self.counts = _sum([self.counts, *counts, *map(_watched, self._trace.ranks)])
         # Births that no argument asks for.
         unasked = [
             (rank.name, [call for call in each.born if call not in each.stated and call not in each.written])
@@ -288,6 +309,13 @@ class _Source:
             for finding in _findings(str(self.path), rank, each, verdicts, ways[rank.name])
         ]
         return sorted(findings, key=lambda finding: (finding.place.step, finding.place.call_id or 0))
+
+
+def _watched(rank: RankTrace) -> OverflowCounts:
+    """Calls that were looked at while the run was watched, and not kept."""
+    if rank.info.capture.get("watch") != Watch.OVERFLOW.value or rank.info.closed is None or rank.steps:
+        return OverflowCounts()
+    return OverflowCounts(calls=rank.info.coverage.calls_recorded)
 
 
 def _findings(

@@ -6,11 +6,12 @@ from pathlib import Path
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.enums import Phase
 from ulpscope.trace.query import CallFilter
-from ulpscope.workflows.answers import Answer
+from ulpscope.workflows.answers import Answer, SpokenAnswer
 from ulpscope.workflows.check.command import CheckResult, plan_check
 from ulpscope.workflows.check.command import check as check_plan
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult
 from ulpscope.workflows.compare.command import compare as compare_traces
+from ulpscope.workflows.compare.trainings import are_trainings, compare_trainings
 from ulpscope.workflows.overflow import OverflowAnswer
 from ulpscope.workflows.overflow import overflow as find_overflows
 from ulpscope.workflows.report.command import make_report
@@ -36,8 +37,8 @@ def compare(
     details: bool = False,
     jobs: int = 1,
     replay: str = "auto",
-) -> CompareResult:
-    """Compare two runs, traces or dumps of other tools, as `ulpscope compare` does."""
+) -> CompareResult | SpokenAnswer:
+    """Compare two runs, traces or dumps of other tools, as `ulpscope compare` does; of watched gradients an answer."""
     options = options_of(
         CompareOptions,
         steps=steps,
@@ -48,6 +49,8 @@ def compare(
         jobs=max(jobs, 1),
         replay=replay,
     )
+    if are_trainings(reference, target):
+        return compare_trainings(reference, target, steps=options.steps, ranks=options.ranks)
     return compare_traces(reference, target, options)
 
 

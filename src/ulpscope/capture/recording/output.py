@@ -3,10 +3,10 @@
 import queue
 import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -65,6 +65,8 @@ class Part:
     ends_work: bool
     """A step or an update has just ended: what it did should be on disk."""
     seconds: float
+    skipped: bool = False
+    """A GradScaler has skipped an update of its step."""
 
     @property
     def is_empty(self) -> bool:
@@ -106,6 +108,16 @@ class TakenPart(Part):
         return any(batch.on_device for batch in self.taken.batches)
 
 
+class Holder(Protocol):
+    """Keeps contents while nobody knows whether they are written."""
+
+    def hold(self, values: Sequence[ValueRow], contents: Sequence[Content]) -> None: ...
+
+
+def write_all_steps(writer: RankWriter, holder: Holder | None) -> StepWriter:
+    return StepWriter(writer)
+
+
 class Output:
     """The writer's side of a capture. Parts are written in the order in which they come."""
 
@@ -118,7 +130,14 @@ class Output:
         failed: Callable[[BaseException], None],
         changed_unseen: Callable[[int], None],
         disk: DiskLimit | None,
+        make_steps: Callable[[RankWriter, Holder | None], StepWriter] = write_all_steps,
+        make_holder: Callable[[Saver, DataPacker], Holder] | None = None,
+        overflowed: Callable[[Mapping[str, Any]], object] = dict,
     ):
+        """`make_steps` makes what writes tables; `overflowed` hears what it finds in them.
+
+        `make_holder` makes what holds contents until it is known whether their step is written.
+        """
         self.writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
         self._saver = saver
@@ -128,7 +147,9 @@ class Output:
         self._most_waiting = WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
         self._put = 0
         self._done = 0
-        self._steps = StepWriter(self.writer)
+        self._holder = None if make_holder is None or saver is None else make_holder(saver, self._packer)
+        self._steps = make_steps(self.writer, self._holder)
+        self._overflowed = overflowed
         self._disk = disk
         self._broken = False
         self.lag = Lag()
@@ -193,7 +214,8 @@ class Output:
                 self._broken = True
                 self._failed(error)
             finally:
-                self._release(part.contents)
+                if self._holder is None or self._broken:
+                    self._release(part.contents)
                 if part.ends_work:
                     self.lag.wrote()
                 self._done += 1
@@ -203,7 +225,10 @@ class Output:
         """Gives the bytes written."""
         summaries, columns = _summaries(part.values)
         before = self._packer.bytes_written
-        self._save_contents(part, summaries)
+        if self._holder is None:
+            self._save_contents(part, summaries)
+        else:
+            self._holder.hold(part.values, part.contents)
         if self._disk is not None:
             booked = sum(content.nbytes for content in part.contents)
             self._disk.saved(booked, self._packer.bytes_written - before)
@@ -213,9 +238,14 @@ class Output:
             "tensors": pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
             "stacks": pl.DataFrame(turned(_stack_rows(part.stacks), STACKS), schema=STACKS),
         }
-        size = self._steps.write(part.step, tables, finished_after=part.finished_after)
+        size = self._steps.write(part.step, tables, finished_after=part.finished_after, skipped=part.skipped)
+        self._tell(self._steps.take_found())
         self._recheck(part.rechecks)
         return size
+
+    def _tell(self, found: Sequence[Mapping[str, Any]]) -> None:
+        for overflow in found:
+            self._overflowed(overflow)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}
@@ -266,8 +296,11 @@ class OutputElsewhere(Output):
             "finished_after": part.finished_after,
             "calls": _call_columns(part.calls),
             "stacks": _stack_rows(part.stacks),
+            "skipped": part.skipped,
         }
-        return self._process.write(self.writer.directory, part.taken, others)
+        size, found = self._process.write(self.writer.directory, part.taken, others)
+        self._tell(found)
+        return size
 
 
 def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:

@@ -26,7 +26,7 @@ from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
 from ulpscope.capture.recording.values import ValueTable
-from ulpscope.records.enums import MAKING_ROLES, Kind, Phase
+from ulpscope.records.enums import MAKING_ROLES, Kind, Phase, Watch
 from ulpscope.records.runs import CaptureSettings, Coverage, RankInfo
 
 PART_CALLS = 20_000
@@ -278,6 +278,8 @@ class Recorder:
         with self.lock:
             self.finish_step()
             self.steps.advance()
+            if self.settings.watch is Watch.OVERFLOW:
+                self.values.forget_all()  # steps are thrown away: none may use values of an earlier one
             self._look_at_step()
 
     def begin_at(self, step: int) -> None:
@@ -361,6 +363,7 @@ class Recorder:
             finishes_step=finishes_step,
             ends_work=finishes_step or ends_work,
             seconds=time.monotonic() - self._step_began,
+            skipped=self.steps.skipped,
         )
         self._flushed = time.monotonic()
         self._hand_over(part)

@@ -5,9 +5,11 @@ It goes to disk through host memory that is allocated once, given out and taken 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,8 +66,10 @@ class PendingPlace:
 class Saver:
     """Copies contents aside and keeps what waits for the writer within bounds."""
 
-    def __init__(self, tensors: Tensors, disk: DiskLimit | None) -> None:
+    def __init__(self, tensors: Tensors, disk: DiskLimit | None, *, pending_bytes: int | None = None) -> None:
+        """`pending_bytes` may wait for the writer."""
         prepare_copies()
+        self._pending_bytes = pending_bytes or PENDING_BYTES
         self._tensors = tensors
         self._copies = tensors.make_copies()
         self._disk = disk
@@ -153,11 +157,29 @@ class Saver:
         return room or Room(self._copies.allocate(nbytes, pinned=pinned))
 
     def _room_within_bounds(self, nbytes: int, *, pinned: bool) -> Room | None:
-        if self._pending + nbytes > PENDING_BYTES:
+        if self._pending + nbytes > self._pending_bytes:
             return None
         if pinned not in self._rings:
-            self._rings[pinned] = Ring(self._copies.allocate(PENDING_BYTES, pinned=pinned))
+            self._rings[pinned] = Ring(self._copies.allocate(self._pending_bytes, pinned=pinned))
         return self._rings[pinned].claim(nbytes)
+
+
+class ChosenSaver(Saver):
+    """Saves only what it is told to."""
+
+    _saves = False
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """What is met meanwhile is saved."""
+        self._saves = True
+        try:
+            yield
+        finally:
+            self._saves = False
+
+    def save(self, tensor: Any, state: StorageState, key: Key) -> PendingPlace | None:
+        return super().save(tensor, state, key) if self._saves else None
 
 
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -3,13 +3,14 @@
 import functools
 import json
 import os
+import sys
 import threading
 import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,14 +25,14 @@ from ulpscope.capture.recording.config_files import config_files
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
-from ulpscope.capture.recording.recorder import Recorder, Surroundings, coverage_of
+from ulpscope.capture.recording.recorder import PART_DATA_BYTES, Recorder, Surroundings, coverage_of
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import RootLog, StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Tensors
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
-from ulpscope.records.enums import Save
+from ulpscope.records.enums import ExitCode, Save, Watch
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import CaptureSettings, RankInfo
 from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_directory
@@ -69,7 +70,7 @@ class Session(ABC):
         self._owner = os.getpid()
         self._thread = threading.get_ident()
         self._disk = None if settings.max_disk is None else DiskLimit(settings.max_disk)
-        self._saver = Saver(self.tensors, self._disk) if settings.save is Save.TENSORS else None
+        self._saver = self.make_saver(self._disk)
         self._told: set[str] = set()
         self.steps = self.make_steps()
         self.scopes = Scopes()
@@ -99,6 +100,10 @@ class Session(ABC):
         self._seeds: dict[str, Any] = {}
         self._configs = config_files(settings.configs)
         self._ended_early = ""
+        self.overflows = 0
+        self._say = self._print if events is None else lambda text: events.emit("message", text=text)
+        self._last_step = 0
+        """The last one that is watched, once a watch has found what it looks for."""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._running = self._closed = self._paused = False
         self.directory: Path | None = None
@@ -128,8 +133,57 @@ class Session(ABC):
     def make_steps(self) -> Steps:
         return Steps()
 
+    def make_saver(self, disk: DiskLimit | None) -> Saver | None:
+        """What saves data of values; None where no data is asked for."""
+        ring = self.settings.overflow.ring if self.settings.watch is Watch.OVERFLOW else 0
+        if ring:  # and as much as two parts beside it, so that the run does not wait for what is held
+            return Saver(self.tensors, None, pending_bytes=ring + 2 * PART_DATA_BYTES)
+        return Saver(self.tensors, disk) if self.settings.save is Save.TENSORS else None
+
     def make_recorder(self, around: Surroundings) -> Recorder:
         return Recorder(around)
+
+    def output_options(self) -> dict[str, Any]:
+        """What else an Output is told."""
+        if self.settings.watch is not Watch.OVERFLOW:
+            return {}
+        from ulpscope.capture.watch.overflow import OverflowKeeper  # reads tables, as nothing else here does
+        from ulpscope.capture.watch.ring import Ring
+
+        wanted = self.settings.overflow
+        options = {
+            "make_steps": lambda writer, ring: OverflowKeeper(writer, wanted.most, ring),
+            "overflowed": self._overflowed,
+        }
+        return options | ({"make_holder": functools.partial(Ring, wanted.ring)} if wanted.ring else {})
+
+    def _overflowed(self, found: Mapping[str, Any]) -> None:
+        """The writer has found an overflow."""
+        from ulpscope.capture.watch.overflow import sentence_of
+
+        self.overflows += not found["skipped"]
+        self._say(sentence_of(found))
+
+    def say_by(self, say: Callable[[str], None]) -> None:
+        """Who hears of what is found, in the place of `ulpscope run` or this process's own stderr."""
+        self._say = say
+
+    def _print(self, text: str) -> None:
+        print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+    def _look_at_overflows(self) -> None:
+        """A step has ended: stop, if that is asked for."""
+        wanted = self.settings.overflow
+        if wanted.stop and self._output is not None:
+            self._output.settle()
+        if wanted.stop and self.overflows:
+            self.close(f"stopped after an overflow in step {self.steps.step - 1}")
+            raise SystemExit(int(ExitCode.DIFFERENCE))
+        if self.overflows >= wanted.most and not self._ended_early:
+            self._ended_early = f"the watch has ended: {self.overflows} overflows are kept"
+            self._last_step = self.steps.step
+        elif self._ended_early and self.steps.step > self._last_step:
+            self.recorder.give_up()
 
     def end_step(self) -> None:  # noqa: B027 a framework may have nothing to tell
         """A step ends: what is still to be told of it, is told now."""
@@ -179,6 +233,8 @@ class Session(ABC):
         if not self._running:
             return
         self.recorder.guarded("end of a step", self._finish_step)
+        if self.settings.watch is Watch.OVERFLOW:
+            self._look_at_overflows()
         last = None if self.settings.steps is None else self.settings.steps.last
         if self.settings.stop and last is not None and self.steps.step > last:
             self.close(f"stopped after step {last}")
@@ -316,6 +372,7 @@ class Session(ABC):
                 failed=self._writing_failed,
                 changed_unseen=self._changed_unseen,
                 disk=self._disk,
+                **self.output_options(),
             )
         except Exception as error:
             pass_on_interruption(error)

@@ -29,6 +29,8 @@ class Steps:
         self._updating = 0
         self._closures = 0
         self._backward = 0
+        self.skipped = False
+        """Whether a GradScaler has skipped an update of the running step."""
         self._updated = False
         self._ever_updated = False
         self._has_gradients = False
@@ -61,7 +63,7 @@ class Steps:
         self._begun["mark" if self.manual else "update" if self._updated else "forward"] += 1
         self.step += 1
         self.micro_step = 0
-        self._updated = self._has_gradients = False
+        self._updated = self._has_gradients = self.skipped = False
         self._updating = 0
         self._roots.clear()
         self.forget_graphs()

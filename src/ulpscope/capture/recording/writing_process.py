@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any
@@ -100,7 +100,11 @@ class StepWriter:
         self._writer = writer
         self._totals: Counter[str] = Counter()
 
-    def write(self, step: int, tables: Tables, *, finished_after: float | None) -> int:
+    def take_found(self) -> list[dict[str, Any]]:
+        """What the tables have told since this was asked last; this one does not look into them."""
+        return []
+
+    def write(self, step: int, tables: Tables, *, finished_after: float | None, skipped: bool) -> int:
         """Write a part; `finished_after` so many seconds its step was whole. Gives the bytes written."""
         totals, size = self._totals, 0
         # A step that is written up to its last call has nothing to add at its end.
@@ -256,15 +260,16 @@ class Taken:
         return [*self._calls[:-3], *self._uses, *self._values[1:-3], *rows]
 
 
-_START = "import sys; sys.path[:] = {path!r}; from ulpscope.capture.recording.writing_process import serve; serve()"
+_START = "import sys; sys.path[:] = {path!r}; from {module} import serve; serve(*{arguments!r})"
 STOP_SECONDS = 600.0
 
 
 class WritingProcess:
     """The process that writes; everything here waits for its answer without holding the run's Python up."""
 
-    def __init__(self, events: EventLog | None) -> None:
-        code = _START.format(path=sys.path)
+    def __init__(self, events: EventLog | None, *, module: str = __name__, arguments: tuple[int, ...] = ()) -> None:
+        """It runs `serve` of a module, with these arguments."""
+        code = _START.format(path=sys.path, module=module, arguments=arguments)
         # -I: neither the user's variables nor our own, by which children are captured, concern this one. A session of
         # its own: it goes on writing when the run is interrupted, and what it was sent whole when the run has died.
         with contextlib.nullcontext(()) if events is None else events.held_for_child() as held:
@@ -281,8 +286,8 @@ class WritingProcess:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._told_words = 0
 
-    def write(self, directory: Path, taken: Taken, others: dict[str, Any]) -> int:
-        """Have a part written into a rank's directory; gives its size."""
+    def write(self, directory: Path, taken: Taken, others: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+        """Have a part written into a rank's directory; gives its size, and what its tables tell."""
         told, self._told_words = self._told_words, len(taken.words)
         others |= {"directory": str(directory), "words": taken.words[told : self._told_words]}
         try:
@@ -295,7 +300,7 @@ class WritingProcess:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise TraceError(answer["error"], expected=answer["expected"], next_step=answer["next"])
-        return int(answer["bytes"])
+        return int(answer["bytes"]), answer["found"]
 
     def close(self) -> None:
         """Wait until everything is on disk."""
@@ -318,20 +323,21 @@ def _gone(why: str) -> TraceError:
     )
 
 
-def serve() -> None:
+def serve(make_steps: Callable[[RankWriter], StepWriter] = StepWriter) -> None:
     """Write parts as they come in, until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = sys.stdout
     sys.stdout = sys.stderr
     writer = RankWriter(Path(), None)
-    steps, words = StepWriter(writer), list[str]()
+    steps, words = make_steps(writer), list[str]()
     while (message := receive(sys.stdin.buffer)) is not None and "end" not in message[0]:
         told, buffers = message
         try:
             writer.directory = Path(told["directory"])  # it may have been moved
             words += told["words"]
-            size = steps.write(told["step"], tables_of(told, buffers, words), finished_after=told["finished_after"])
-            answer: dict[str, Any] = {"bytes": size}
+            tables, finished = tables_of(told, buffers, words), told["finished_after"]
+            size = steps.write(told["step"], tables, finished_after=finished, skipped=told["skipped"])
+            answer: dict[str, Any] = {"bytes": size, "found": steps.take_found()}
         except UlpscopeError as error:
             answer = {"error": error.seen, "expected": error.expected, "next": error.next_step}
         except Exception as error:

@@ -28,7 +28,8 @@ from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
 from ulpscope.capture.tensorflow.watching.optimizers import OptimizerWatcher
 from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import Kind, Watch
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import CaptureSettings
 
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
@@ -57,6 +58,12 @@ class Session(session.Session):
     recorder: TensorFlowRecorder
 
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
+        if settings.watch is Watch.GRADIENTS:
+            raise UlpscopeError(
+                "gradients of TensorFlow are not watched",
+                expected="a script of torch, or --watch overflow",
+                next_step="capture steps of it instead: ulpscope run -o TRACE --steps 0-2 -- COMMAND",
+            )
         super().__init__(settings, events=events)
         self._ops = OpWatcher(self.recorder, self.scopes, is_here=self.is_here)
         self._gradients = GradientWatcher(self, self.recorder, self._ops)

@@ -1,6 +1,7 @@
 """A capture of torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
 from ulpscope.capture.recording.environment import About, state_digest
+from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.recorder import Surroundings
+from ulpscope.capture.recording.saving import ChosenSaver, Saver
 from ulpscope.capture.torch.about import about_torch
 from ulpscope.capture.torch.host.loading import is_built
 from ulpscope.capture.torch.host.recorder import CompiledRecorder, LaterHost, can_serve
@@ -25,8 +28,11 @@ from ulpscope.capture.torch.repeatable import make_repeatable
 from ulpscope.capture.torch.tensors import quiet
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import record_own_call
+from ulpscope.capture.torch.watching.gradients import GradientPatches
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
+from ulpscope.capture.watch.gradients import GradientLog
 from ulpscope.numerics.machine_code import NotCompiledError
+from ulpscope.records.enums import Watch
 from ulpscope.records.runs import CaptureSettings, Noise
 
 
@@ -41,9 +47,15 @@ class Session(session.Session):
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
         super().__init__(settings, events=events)
         self._watcher = CallWatcher(self, self.recorder)
-        self._patches = Patches(self._watcher)
+        self._patches = self._make_patches()
         self._later_host = LaterHost(settings)
         self.noise = None if settings.noise is None else self._make_noise(settings.noise)
+
+    def _make_patches(self) -> Patches | GradientPatches:
+        if self.settings.watch is not Watch.GRADIENTS:
+            return Patches(self._watcher)
+        saver = self._saver if isinstance(self._saver, ChosenSaver) else None
+        return GradientPatches(self, self.recorder, GradientLog(self.recorder, self.settings, saver))
 
     def _make_noise(self, noise: Noise) -> TorchDispatchMode:
         from ulpscope.capture.torch.noise import NoiseMode  # reads a table, for which a library is loaded
@@ -61,6 +73,11 @@ class Session(session.Session):
     def resume(self, models: Mapping[str, nn.Module] | None = None) -> None:
         self._name(models)
         super().resume()
+
+    def watch_only(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Of a watch of gradients: look at no other optimizers."""
+        if isinstance(self._patches, GradientPatches):
+            self._patches.optimizers = tuple(optimizers)
 
     def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
         """A call of the user's own making: the tensors in `content` as they are now, and their gradients later."""
@@ -93,8 +110,15 @@ class Session(session.Session):
     def make_steps(self) -> TorchSteps:
         return TorchSteps()
 
+    def make_saver(self, disk: DiskLimit | None) -> Saver | None:
+        kept = self.settings.gradients
+        is_chosen = self.settings.watch is Watch.GRADIENTS and (kept.signs or kept.bounds)
+        return ChosenSaver(self.tensors, disk) if is_chosen else super().make_saver(disk)
+
     def make_recorder(self, around: Surroundings) -> TorchRecorder:
         """The compiled one where that is worth it and possible."""
+        if self.settings.watch is Watch.GRADIENTS:  # patterns choose parameters there, not calls
+            around = replace(around, settings=replace(self.settings, only=(), skip=()))
         if not can_serve(self.settings):
             return TorchRecorder(around)
         if not is_built():
@@ -114,7 +138,7 @@ class Session(session.Session):
 
     def _name(self, models: Mapping[str, nn.Module] | None) -> None:
         for name, model in (models or {}).items():
-            self._patches.modules.paths.add_root(model, name)
+            self._patches.paths.add_root(model, name)
 
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:

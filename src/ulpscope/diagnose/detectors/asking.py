@@ -14,7 +14,6 @@ from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, finite
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, has_unknown_operand
-from ulpscope.diagnose.overflow.steps import Ends, asked
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.operations.registry import Operation, Trait, operation
 from ulpscope.records.enums import (
@@ -33,6 +32,7 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.evidence import Evidence, OperandOrigin, Overflow
 from ulpscope.records.findings import FindingKind, Place
+from ulpscope.trace.overflow.steps import Ends, asked
 
 ALWAYS_MODEL = (BACKWARD_KIND, MODULE_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, COLLECTIVE_KIND, COMPILED_KIND)
 

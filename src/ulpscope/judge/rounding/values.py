@@ -1,6 +1,7 @@
 """Values of one run as columns: what a trace has of each, for measuring pairs of them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -78,12 +79,18 @@ def _rows_of(columns: Values | Summaries, rows: NDArray[np.intp]) -> dict[str, A
     return {name: column[rows] for name, column in found.items() if isinstance(column, np.ndarray | pl.DataFrame)}
 
 
-def read_values(trace: RankTrace, ids: Ints, calls: Ints | None = None) -> Values:
-    """The values of these ids, in the order of their ids; what other calls than `calls` made came from outside."""
+def read_values(
+    trace: RankTrace, ids: Ints, calls: Ints | None = None, *, steps: Sequence[int] | None = None
+) -> Values:
+    """The values of these ids, in the order of their ids; what other calls than `calls` made came from outside.
+
+    With `steps`, those that were first met in these.
+    """
     wanted = pl.DataFrame({"id": np.unique(ids)}, schema={"id": pl.Int64})
     has_data = pl.col("data_file").is_not_null().alias("has_data")
     columns = [*VALUE_COLUMNS, "sketch", "sketch_rest", "exponents", has_data]
-    frame = trace.collect(trace.values().select(columns))
+    table = trace.values() if steps is None else trace.scan("values", steps)
+    frame = trace.collect(table.select(columns))
     # A value that a broken trace has lost stands here without anything known of it.
     frame = wanted.join(frame, on="id", how="left").sort("id")
     absent = pl.col("dtype").fill_null(NO_DTYPE), pl.col("shape").fill_null([]), pl.col("has_data").fill_null(False)

@@ -199,6 +199,8 @@ def _clauses(finding: OverflowFinding, words: Phrases) -> Iterator[str]:
             yield words.say("overflow.no_operator")
     if finding.worst is not None:
         yield _shows(finding.worst, words)
+    if (source := finding.came_from) is not None:
+        yield words.say("overflow.came_from", rank=source.rank, call=shown_name(source.call or ""))
     if finding.given:
         yield words.say("overflow.given")
     elif any(tensor.side is Side.INPUT for tensor in finding.tensors) or (finding.tensors and not finding.written):

@@ -12,7 +12,17 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from ulpscope._version import __version__
-from ulpscope.records.runs import CapturedProcess, CaptureSettings, Coverage, IntRanges, Root, RunOutcome, Stepping
+from ulpscope.records.enums import Watch
+from ulpscope.records.runs import (
+    CapturedProcess,
+    CaptureSettings,
+    Coverage,
+    IntRanges,
+    RankInfo,
+    Root,
+    RunOutcome,
+    Stepping,
+)
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 
@@ -28,7 +38,8 @@ def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter:
     rows = {
         "command": shlex.join(command),
         "interpreter": interpreter or "whichever Python the command starts",
-        "level": settings.level.value,
+        "watch": "" if settings.watch is None else settings.watch.value,
+        "level": "" if settings.watch is Watch.GRADIENTS else settings.level.value,
         "save": settings.save.value,
         "steps": str(settings.steps or "all"),
         "ranks": str(settings.ranks or "all"),
@@ -48,6 +59,9 @@ def summary_text(outcome: RunOutcome) -> str:
     if outcome.nothing_captured:
         sentence, step = why_nothing(outcome)
         lines = [f"ulpscope: warning: nothing was captured: {sentence}"]
+    elif outcome.settings.watch is Watch.OVERFLOW:
+        lines = [f"ulpscope: watched {_watched_text(outcome)}"]
+        step = f"ulpscope overflow {shlex.quote(outcome.trace)}"
     else:
         lines = [f"ulpscope: captured {_total(outcome.captured)} in {outcome.trace}"]
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
@@ -55,7 +69,7 @@ def summary_text(outcome: RunOutcome) -> str:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
         # What one must know to read the numbers of steps and the paths of modules.
         infos = [process.info for process in outcome.captured]
-        for texts in ([stepping_text(each.stepping) for each in infos], [roots_text(each.roots) for each in infos]):
+        for texts in ([_begun_text(each) for each in infos], [roots_text(each.roots) for each in infos]):
             lines += [f"  {note}" for note in _once_if_alike(outcome.captured, texts)]
     lines += [f"  {note}" for note in notes(outcome)]
     return "\n".join([*lines, f"  next: {step}"])
@@ -194,6 +208,14 @@ def _total(processes: Iterable[CapturedProcess]) -> str:
     return ", ".join(parts)
 
 
+def _watched_text(outcome: RunOutcome) -> str:
+    """`300 steps, 12,345 calls: no overflow`, or the steps that are kept."""
+    ran, calls = _steps_ran(outcome), sum(process.calls for process in outcome.captured)
+    kept = {step for process in outcome.captured for step in process.steps}
+    told = f"{_steps_text(kept)} kept in {outcome.trace}" if kept else "no overflow"
+    return f"{count_text(ran, 'step')}, {count_text(calls, 'call')}: {told}"
+
+
 def _exit_note(outcome: RunOutcome) -> str:
     if outcome.interrupted:
         return "interrupted; what was captured until then is kept"
@@ -280,6 +302,12 @@ def _ran(noun: str, numbers: Sequence[int]) -> str:
 
 
 ROOTS_SHOWN = 6
+
+
+def _begun_text(info: RankInfo) -> str:
+    if info.capture.get("watch") == Watch.GRADIENTS.value and not info.stepping.marks:
+        return "steps: one is an update by each optimizer"
+    return stepping_text(info.stepping)
 
 
 def stepping_text(stepping: Stepping) -> str:

@@ -39,8 +39,9 @@ from ulpscope.capture.torch.tensors import (
     word_of,
 )
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
+from ulpscope.capture.watch import overflow as watch_overflow
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
-from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save
+from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save, Watch
 from ulpscope.records.runs import CaptureSettings, RankInfo
 
 # After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
@@ -82,9 +83,14 @@ class LaterHost:
         return build_beside()
 
 
+def _is_served(settings: CaptureSettings) -> bool:
+    """Whether what is watched needs nothing that only Python's recorder has: gradients alone, data in a ring."""
+    return settings.watch is None or (settings.watch is Watch.OVERFLOW and not settings.overflow.ring)
+
+
 def _gives(settings: CaptureSettings) -> bool:
     plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
-    return plain and settings.level is not Level.KERNEL
+    return plain and settings.level is not Level.KERNEL and _is_served(settings)
 
 
 class CompiledRecorder(TorchRecorder):
@@ -110,7 +116,12 @@ class CompiledRecorder(TorchRecorder):
 
     def start(self, events: EventLog | None) -> None:
         self._core.set_module_call(self.stacks.module_call)
-        self._process = WritingProcess(events)
+        if self.settings.watch is Watch.OVERFLOW:
+            self._process = WritingProcess(
+                events, module=watch_overflow.__name__, arguments=(self.settings.overflow.most,)
+            )
+        else:
+            self._process = WritingProcess(events)
 
     def serve(self, mode: Any, *, records_calls: bool) -> None:
         # Of the class: the mode's own may already be the core's, when a capture is resumed.

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -65,6 +65,8 @@ class OptimizerWatcher:
         self._parameter_names = parameter_names
         self._unwatched = unwatched
         self._open = _OpenSteps()
+        self._begun = 0
+        """Optimizers' steps so far."""
         self._handles: list[Any] = []
         self._entries = Replacements(
             Replacement(torch.amp.GradScaler, "step", self._noted_step),
@@ -85,7 +87,7 @@ class OptimizerWatcher:
     def abort(self) -> None:
         """Close steps that were begun and are no longer running: they have raised."""
         opened = self._open.steps
-        while opened and not _is_running(opened[-1].frame):
+        while opened and not is_running(opened[-1].frame):
             step = opened.pop()
             step.aside.__exit__(None, None, None)
             self._scopes.hidden = max(0, self._scopes.hidden - 1)
@@ -111,10 +113,12 @@ class OptimizerWatcher:
         steps, original = self._recorder.steps, entry.original
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self._begun
             try:
                 return original(scaler, optimizer, *args, **kwargs)
             finally:
                 if entry.is_on:
+                    steps.skipped |= self._begun == before
                     steps.note_update()
 
         return step
@@ -147,6 +151,7 @@ class OptimizerWatcher:
         if watched is not None and self._recorder.steps.begins_with_closure():
             self._session.next_step()
         self._recorder.steps.enter_update(id(optimizer))
+        self._begun += 1
         if watched is None:
             try:
                 self._begin(optimizer, groups)
@@ -207,22 +212,17 @@ class OptimizerWatcher:
 
     def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
         names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
-        op = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        op = op_of(optimizer)
         opened: list[_OpenGroup] = []
         for number, group in enumerate(optimizer.param_groups):
             call = self._recorder.open(Kind.OPTIMIZER, op, self._scopes.innermost, parent=self._scopes.parent)
-            parameters = [
-                (names.get(id(parameter), f"params.{index}"), parameter)
-                for index, parameter in enumerate(group["params"])
-            ]
+            parameters = named_parameters(group, names)
             if call.wanted:
                 gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
                 self._recorder.use_all(call, GRADIENT, gradients)
                 self._recorder.use_all(call, PARAMETER, parameters)
                 self._recorder.use_all(call, STATE, _states(optimizer, parameters))
-            options = {key: option for key, option in group.items() if key != "params"}
-            arguments = to_json(encode_call((), options)[1] | {"group_number": number})
-            opened.append(_OpenGroup(call, arguments, parameters))
+            opened.append(_OpenGroup(call, options_text(group, number), parameters))
         return opened
 
     def _close_groups(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
@@ -240,7 +240,23 @@ class OptimizerWatcher:
         return self._recorder.guarded(f"optimizer {type(args[0]).__name__}", work, *args)
 
 
-def _is_running(wanted: FrameType) -> bool:
+def op_of(optimizer: Optimizer) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def named_parameters(group: Mapping[str, Any], names: Mapping[int, str]) -> Placed:
+    """The parameters of a group; one of no known module is named by its place."""
+    return [(names.get(id(parameter), f"params.{index}"), parameter) for index, parameter in enumerate(group["params"])]
+
+
+def options_text(group: Mapping[str, Any], number: int) -> str:
+    """The options of a group, as arguments of its call."""
+    options = {key: option for key, option in group.items() if key != "params"}
+    return to_json(encode_call((), options)[1] | {"group_number": number})
+
+
+def is_running(wanted: FrameType) -> bool:
+    """Whether a frame is one of those that have led here."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not wanted:
         frame = frame.f_back

@@ -84,10 +84,11 @@ class Patches:
         self._recorder.on_recorded_step = self._put_back
         self._mode = WatchMode(watcher)
         self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
+        self.paths = self.modules.paths
         self._exposure = replaced_exposure(watcher)
         self._optimizers = OptimizerWatcher(
             watcher,
-            parameter_names=self.modules.paths.parameter_names,
+            parameter_names=self.paths.parameter_names,
             unwatched=lambda: _Unwatched(self._mode, self._exposure),
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER

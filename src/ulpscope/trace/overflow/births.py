@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ulpscope.diagnose.limits import STEPS_FOLLOWED
-from ulpscope.diagnose.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
+from ulpscope.operations.registry import Family, Trait, operation
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
+from ulpscope.trace.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
 from ulpscope.trace.reader import RankTrace
+
+STEPS_FOLLOWED = 4
+"""Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class _Known:
     reads: bool = False
     """Whether inputs are recorded."""
 
+    def forget_between(self, last: int, first: int) -> None:
+        """Forget what calls between these two have made: in a run that is long, that would fill the memory."""
+        for values in (self.broken, self.sound, self.made):
+            values.forget_between(last, first)
+
     def is_outside(self, row: Row) -> bool:
         """Whether it is wrong, and no call has made it."""
         return row.wrong and not self.made.have(row) and row.storage not in self.broken.storages
@@ -88,12 +96,22 @@ class BirthSearch:
         self._rank = rank
         self._known = _Known()
         self._found = False
+        self._first_end = self._last_begin = 0
+        """The last call of the first step, the first of the last one."""
+
+    def go_on_in(self, rank: RankTrace) -> None:
+        """Later steps are those of this rank; what is older than the first and the last one has lost its meaning."""
+        self._rank = rank
+        self._known.forget_between(self._first_end, self._last_begin)
 
     def look(self, step: int) -> Births:
         """Where overflows of a step begin."""
         rank = self._rank
         columns = ("id", "kind", "op", "parent", "forward", "arguments")
         calls = rank.collect(rank.calls(step).select(columns).sort("id"))
+        if not calls.is_empty():
+            self._last_begin = calls["id"][0]
+            self._first_end = self._first_end or calls["id"][-1]
         uses = signs_of(rank, step)
         self._known.reads = self._known.reads or not uses["made"].all()
         made = uses.filter("made")
@@ -197,6 +215,8 @@ class _StepSearch:
         after, before, asked = ends(made), ends(given), shown.asked(call)
         # It makes no more than it hands on. -inf that is negated is +inf, but then no -inf is left.
         is_new = (after.nan and not before.nan) or (after.high and after.low and not before.high)
+        if after.nan and not after.high and self._is_masked_row(call, given):
+            return _Outcome.CARRIED
         # It makes tensors, of what masks hold, of what is no tensor: torch.from_numpy(mask).
         wraps = known.reads and call not in shown.readers and not (after.nan or after.high or asked.low)
         if (given and not is_new) or wraps:
@@ -205,12 +225,39 @@ class _StepSearch:
             return _Outcome.BORN
         return _Outcome.WRITTEN if after.nan else _Outcome.STATED
 
+    def _is_masked_row(self, call: int, given: Sequence[Row]) -> bool:
+        """Whether it is a softmax of what a mask has made -inf: of a row that is nothing else, nan is all there is."""
+        known = operation(self.shown.asking.get(call, (None, None))[0] or "")
+        before = ends(given)
+        is_softmax = known.family is Family.EXPONENTIAL and known.has(Trait.SHAPE_KEPT)
+        only_masked = is_softmax and before.low and not before.high and not before.nan
+        return only_masked and self._is_taken_out(call)
+
+    def _is_taken_out(self, call: int) -> bool:
+        """Whether somebody overwrites the nan that a call has made, wherever it goes."""
+        readers: dict[int, set[int]] = {}
+        for reader in self.shown.rows:
+            for row in self.shown.read(reader) if reader not in self.around else ():
+                readers.setdefault(row.value, set()).add(reader)
+        waiting, seen, ends_somewhere = [row.value for row in self.shown.made(call) if row.nan], set[int](), False
+        while waiting:
+            value = waiting.pop()
+            if not readers.get(value):
+                return False
+            for reader in readers[value] - seen:
+                seen.add(reader)
+                handed_on = [row.value for row in self.shown.made(reader) if row.nan]
+                waiting += handed_on
+                ends_somewhere |= not handed_on
+        return ends_somewhere
+
 
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:
     """The call that something sound comes from, or that has turned -inf into +inf."""
     while outcomes[call] is _Outcome.CARRIED:
         given = shown.given(call)
-        if ends(shown.made(call)).high and not ends(given).high:
+        after, before = ends(shown.made(call)), ends(given)
+        if (after.high and not before.high) or (after.nan and not before.nan):
             return call
         earlier = [makers[row.value] for row in given if makers.get(row.value, call) < call]
         if not earlier:

@@ -100,6 +100,12 @@ class Values:
             if row.storage is not None:
                 self.storages[row.storage] = row.call
 
+    def forget_between(self, last: int, first: int) -> None:
+        """Forget what was met at calls between these two."""
+        self.ids = {key: call for key, call in self.ids.items() if not last < call < first}
+        self.digests = {key: call for key, call in self.digests.items() if not last < call < first}
+        self.storages = {key: call for key, call in self.storages.items() if not last < call < first}
+
     def have(self, row: Row) -> bool:
         return row.value in self.ids or row.digest in self.digests
 

@@ -1,0 +1,1 @@
+"""Two watched trainings: how far apart they are at each step, and where they part."""

@@ -1,0 +1,226 @@
+"""What two watched trainings did, step by step: how far gradients, weights and losses of both are apart."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.limits import STEPS_AT_ONCE
+from ulpscope.judge.rounding.measuring import measure
+from ulpscope.judge.rounding.values import Values, read_values
+from ulpscope.numerics.dtypes import DTYPES, Floats
+from ulpscope.numerics.summaries.estimates import cosines, sketch_distances
+from ulpscope.records.calls import Value
+from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE
+from ulpscope.records.evidence import ArgumentDifference
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
+from ulpscope.trace.watched import POSITIVE, parameter_of
+
+ROLES = (LOSS_ROLE, GRADIENT_ROLE, PARAMETER_ROLE)
+
+TABLE = {
+    "rank": pl.Int64,
+    "step": pl.Int64,
+    "role": pl.String,
+    "parameter": pl.String,
+    "identical": pl.Boolean,
+    "error": pl.Float64,
+    "cosine": pl.Float64,
+    "norm_reference": pl.Float64,
+    "norm_target": pl.Float64,
+    "mean_reference": pl.Float64,
+    "mean_target": pl.Float64,
+    "own": pl.Float64,
+    "signs": pl.Float64,
+    "elements": pl.Int64,
+    "roundoff": pl.Float64,
+}
+"""`own`: how far what the reference has is from what it had in the step before, relative as `error` is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One call of an optimizer, paired."""
+
+    step: int
+    call: str
+    call_id: int
+    op: str
+    arguments: tuple[ArgumentDifference, ...]
+    same_random: bool
+    """Whether generators are in the same state, as far as that is known."""
+    one_sided: tuple[str, ...]
+    """Parameters that have a gradient in one run only."""
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Courses:
+    """Two ranks, paired step by step."""
+
+    rank: int
+    steps: tuple[int, ...]
+    updates: dict[int, list[Update]]
+    table: pl.DataFrame
+    """A row a loss, gradient and weight of each step."""
+
+
+def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
+    """Everything about these steps, which both have."""
+    updates: dict[int, list[Update]] = {}
+    tables: list[pl.DataFrame] = []
+    earlier: _Sketches = {}
+    for chunk in _chunks(steps):
+        calls = Pair(*(_calls(side, chunk) for side in ranks))
+        paired = calls.reference.join(calls.target, on=["step", "order"], suffix="_target")
+        uses = Pair(*(_uses(side, chunk, ids["id"]) for side, ids in zip(ranks, calls, strict=True)))
+        for update in _updates(paired, uses):
+            updates.setdefault(update.step, []).append(update)
+        tables.append(_measured(ranks, _paired_uses(paired, uses), chunk, earlier))
+    table = pl.concat(tables) if tables else pl.DataFrame(schema=TABLE)
+    return Courses(ranks.target.info.rank, tuple(steps), updates, table)
+
+
+def _chunks(steps: Sequence[int]) -> Iterator[Sequence[int]]:
+    bounds = [*range(0, len(steps), STEPS_AT_ONCE), len(steps)]
+    return (steps[start:stop] for start, stop in pairwise(bounds))
+
+
+def _calls(rank: RankTrace, steps: Sequence[int]) -> pl.DataFrame:
+    """Updates in their order of each step."""
+    calls = rank.calls(steps).select("id", "step", "name", "op", "arguments", "generator").sort("id")
+    return rank.collect(calls).with_columns(order=pl.int_range(pl.len()).over("step"))
+
+
+def _uses(rank: RankTrace, steps: Sequence[int], calls: pl.Series) -> pl.DataFrame:
+    uses = rank.tensors(steps).filter(pl.col("call").is_in(calls.implode()))
+    return rank.collect(uses.select("call", "role", "place", "value"))
+
+
+def _updates(paired: pl.DataFrame, uses: Pair[pl.DataFrame]) -> Iterator[Update]:
+    for row in paired.iter_rows(named=True):
+        names = [_graded(side, call) for side, call in zip(uses, (row["id"], row["id_target"]), strict=True)]
+        yield Update(
+            row["step"],
+            row["name_target"],
+            row["id_target"],
+            row["op_target"],
+            argument_differences(row["arguments"], row["arguments_target"]),
+            row["generator"] == row["generator_target"],
+            tuple(sorted(names[0] ^ names[1])),
+            tuple(sorted(names[1])),
+        )
+
+
+def _graded(uses: pl.DataFrame, call: int) -> set[str]:
+    found = uses.filter(pl.col("call") == call, pl.col("role") == GRADIENT_ROLE)["place"]
+    return {parameter_of(place)[0] for place in found}
+
+
+_Sketches = dict[tuple[str, str], tuple[int, NDArray[np.floating[Any]]]]
+"""By role and place: what the reference had last, and its step."""
+
+
+def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], earlier: _Sketches) -> pl.DataFrame:
+    rows = both.filter(~pl.col("place").str.contains("#"))
+    if rows.is_empty():
+        return pl.DataFrame(schema=TABLE)
+    reference, target = (
+        _values(side, rows[name].to_numpy(), steps) for side, name in zip(ranks, ("value", "value_target"), strict=True)
+    )
+    same = ranks.reference.summary_id == ranks.target.summary_id
+    pairs = measure(reference, target, same_digests=same)
+    norms = reference.summaries.norm, target.summaries.norm
+    error = np.where(pairs.identical, 0.0, pairs.error)
+    signs = _agreements(ranks, both)
+    roundoff = [max(_roundoff(one), _roundoff(other)) for one, other in zip(reference.dtype, target.dtype, strict=True)]
+    return rows.select(
+        pl.lit(ranks.target.info.rank).alias("rank"),
+        "step",
+        "role",
+        pl.col("place").alias("parameter"),
+        pl.Series("identical", pairs.identical),
+        pl.Series("error", error),
+        pl.Series("cosine", np.where(pairs.identical, 1.0, cosines(*norms, pairs.distance))),
+        pl.Series("norm_reference", norms[0]),
+        pl.Series("norm_target", norms[1]),
+        pl.Series("mean_reference", reference.summaries.mean),
+        pl.Series("mean_target", target.summaries.mean),
+        pl.Series("own", _own(rows, reference, earlier)),
+        pl.Series("signs", [signs.get(key) for key in rows.select("step", "place").rows()], dtype=pl.Float64),
+        pl.Series("elements", reference.summaries.elements),
+        pl.Series("roundoff", roundoff),
+    ).cast(TABLE)  # type: ignore[arg-type]
+
+
+def _paired_uses(paired: pl.DataFrame, uses: Pair[pl.DataFrame]) -> pl.DataFrame:
+    """Uses of paired updates by role and place."""
+    calls = paired.select("step", "order", "id", "id_target")
+    one = uses.reference.join(calls, left_on="call", right_on="id").select("step", "order", "role", "place", "value")
+    other = uses.target.join(calls, left_on="call", right_on="id_target")
+    other = other.select("step", "order", "role", "place", value_target="value")
+    return one.join(other, on=["step", "order", "role", "place"], maintain_order="left").filter(
+        pl.col("role").is_in(ROLES)
+    )
+
+
+def _values(rank: RankTrace, ids: NDArray[np.int64], steps: Sequence[int]) -> Values:
+    known = read_values(rank, ids, steps=steps)
+    return known.take(np.searchsorted(known.id, ids))
+
+
+def _roundoff(dtype: str) -> float:
+    return DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
+
+
+def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
+    """How far each gradient and weight of the reference is from the one before it."""
+    own, sketch = np.full(rows.height, np.nan), reference.summaries.sketch
+    if sketch is None:
+        return own
+    for index, (step, role, place) in enumerate(rows.select("step", "role", "place").iter_rows()):
+        known = earlier.get((role, place))
+        if known is not None and known[0] == step - 1 and reference.summaries.norm[index] > 0:
+            apart = sketch_distances(sketch[index : index + 1], known[1][None])[0]
+            own[index] = apart / reference.summaries.norm[index]
+        earlier[role, place] = step, sketch[index]
+    return own
+
+
+def _agreements(ranks: Pair[RankTrace], both: pl.DataFrame) -> dict[tuple[int, str], float]:
+    """By step and parameter: the share of elements whose gradients have one sign, where both runs kept that."""
+    kept = both.filter(pl.col("place").str.ends_with(f"#{POSITIVE}"))
+    sides = Pair(ranks.reference.find_values(kept["value"]), ranks.target.find_values(kept["value_target"]))
+    sizes = _elements(ranks.reference, both)
+    found: dict[tuple[int, str], float] = {}
+    for step, place, one, other in kept.select("step", "place", "value", "value_target").iter_rows():
+        name = parameter_of(place)[0]
+        apart = _bits_apart(ranks, sides.reference.get(one), sides.target.get(other))
+        if apart is not None and sizes.get((step, name)):
+            found[step, name] = 1.0 - apart / sizes[step, name]
+    return found
+
+
+def _bits_apart(ranks: Pair[RankTrace], one: Value | None, other: Value | None) -> int | None:
+    if one is None or other is None:
+        return None
+    bits = ranks.reference.data(one), ranks.target.data(other)
+    if bits[0] is None or bits[1] is None or bits[0].shape != bits[1].shape:
+        return None
+    return int(np.unpackbits(bits[0] ^ bits[1]).sum())
+
+
+def _elements(rank: RankTrace, both: pl.DataFrame) -> dict[tuple[int, str], int]:
+    gradients = both.filter(pl.col("role") == GRADIENT_ROLE, ~pl.col("place").str.contains("#"))
+    shapes = rank.find_values(gradients["value"])
+    return {
+        (step, place): int(np.prod(shapes[value].shape, dtype=np.int64))
+        for step, place, value in gradients.select("step", "place", "value").iter_rows()
+        if value in shapes
+    }

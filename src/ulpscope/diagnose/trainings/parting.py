@@ -1,0 +1,281 @@
+"""Where two trainings part, and why: the first step in which something differs by more than the pair's own noise.
+
+A step is asked in the order in which it runs: the optimizers' settings, the weights, random numbers and losses, and the
+gradients. As long as all is identical, anything that differs is news, unless it is as small as rounding: then the runs
+are noisy from there on. In noise, news is what leaves behind how errors have moved from step to step so far.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ulpscope.diagnose.limits import (
+    DRIFT_SHARE,
+    DRIFT_STEPS,
+    FIRST_ERROR,
+    JUMP_SCATTERS,
+    LEAST_JUMP,
+    NORMAL_DEVIATION,
+    PARAMETERS_NAMED,
+    PEERS_APART,
+    SAME_DIRECTION,
+    SMALLEST_ERROR,
+    STEPS_OF_NOISE,
+    STEPS_REMEMBERED,
+    UPDATES_APART,
+)
+from ulpscope.diagnose.trainings.courses import Courses, Update
+from ulpscope.numerics.dtypes import Bools, Floats
+from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
+from ulpscope.records.findings import Place
+from ulpscope.records.trainings import Cause, Drift, PartedParameter, Parting
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One kind of number, step by step: what is not there is nan, what is identical 0."""
+
+    names: tuple[str, ...]
+    errors: Floats
+    """A row a step, a column a name."""
+    own: Floats
+    """How far the reference has moved since the step before, alike."""
+    roundoff: Floats
+    """Of the coarsest type either run has there, by name."""
+    table: pl.DataFrame
+
+    def news(self, row: int) -> Bools:
+        """What differs in a step by more than rounding, or than it did so far."""
+        now, before = self.errors[row], self.errors[:row]
+        there = np.nan_to_num(now, nan=0.0) > 0
+        if not np.nansum(before):
+            return np.asarray(there & (now > np.sqrt(self.roundoff)))
+        return np.asarray(there & self.leaps(row))
+
+    def is_noisy(self, row: int) -> bool:
+        """Whether anything differs in a step."""
+        return bool(np.nansum(self.errors[row]))
+
+    def recent(self, row: int) -> Floats:
+        """The largest errors of the steps before one, by name."""
+        before = np.nan_to_num(self.errors[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
+        return np.asarray(before.max(axis=0, initial=0.0))
+
+    def leaps(self, row: int) -> Bools:
+        """What leaves behind how errors have moved so far."""
+        moved = self._moved(row)
+        known = [self._moved(earlier) for earlier in range(max(1, row - STEPS_REMEMBERED), row)]
+        scatter = _scatter(np.concatenate(known)) if len(known) >= STEPS_OF_NOISE else 0.0
+        return np.asarray(np.nan_to_num(moved, nan=0.0) > max(np.log(LEAST_JUMP), JUMP_SCATTERS * scatter))
+
+    def _moved(self, row: int) -> Floats:
+        """By how much, in logarithms, errors of a step are larger than those before."""
+        floor = np.maximum(self.roundoff, SMALLEST_ERROR)
+        now = np.log(np.fmax(self.errors[row], floor))
+        moved: Floats = now - np.log(np.maximum(self.recent(row), floor))
+        return np.where(np.isfinite(self.errors[row]) | (self.errors[row] == np.inf), moved, np.nan)
+
+
+def _scatter(moved: Floats) -> float:
+    known = moved[np.isfinite(moved)]
+    return float(NORMAL_DEVIATION * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+
+
+def _course(courses: Courses, role: str) -> Course:
+    table = courses.table.filter(pl.col("role") == role)
+    names = tuple(table["parameter"].unique(maintain_order=True))
+    columns, rows = {name: index for index, name in enumerate(names)}, {s: i for i, s in enumerate(courses.steps)}
+    errors, roundoff = np.full((len(rows), len(names)), np.nan), np.zeros(len(names))
+    own = np.full_like(errors, np.nan)
+    for step, name, error, moved, unit in table.select("step", "parameter", "error", "own", "roundoff").iter_rows():
+        place = rows[step], columns[name]
+        errors[place], own[place] = error, moved
+        roundoff[columns[name]] = max(roundoff[columns[name]], unit)
+    return Course(names, errors, own, roundoff, table)
+
+
+class PartingSearch:
+    """Goes through the steps of one rank."""
+
+    def __init__(self, courses: Courses) -> None:
+        self._courses = courses
+        self._losses, self._gradients, self._weights = (
+            _course(courses, role) for role in (LOSS_ROLE, GRADIENT_ROLE, PARAMETER_ROLE)
+        )
+
+    def find(self) -> Parting | None:
+        """The first parting."""
+        found = (self._ask(row) for row in range(len(self._courses.steps)))
+        return next((parting for parting in found if parting is not None), None)
+
+    def noisy_since(self) -> int | None:
+        """The first step in which anything differs."""
+        kinds = (self._losses, self._gradients, self._weights)
+        rows = (row for row in range(len(self._courses.steps)) if any(kind.is_noisy(row) for kind in kinds))
+        row = next(rows, None)
+        return None if row is None else self._courses.steps[row]
+
+    def drift(self) -> Drift | None:
+        """From where on the median gradient differs about as much as those of two batches do."""
+        shares = self._gradients.table.filter(pl.col("own") > 0).with_columns(share=pl.col("error") / pl.col("own"))
+        steps = shares.group_by("step").agg(pl.col("share").median()).sort("step")
+        far = steps["share"].to_numpy() >= DRIFT_SHARE
+        row = next((at for at in range(len(far)) if far[at:].all() and len(far) - at >= DRIFT_STEPS), None)
+        if row is None:
+            return None
+        step = int(steps["step"][row])
+        worst = shares.filter(pl.col("step") == step).sort("share", descending=True).row(0, named=True)
+        return Drift(self._courses.rank, step, worst["parameter"], worst["cosine"])
+
+    def _ask(self, row: int) -> Parting | None:
+        updates = self._courses.updates.get(self._courses.steps[row], [])
+        for ask in (self._settings, self._missing, self._written, self._computed):
+            parting = ask(row, updates)
+            if parting is not None:
+                return parting
+        return None
+
+    def _settings(self, row: int, updates: Sequence[Update]) -> Parting | None:
+        for update in updates:
+            if update.arguments and not self._differed_before(row, update):
+                return self._parting(Cause.SETTING, row, update, _of_group(update))
+        return None
+
+    def _differed_before(self, row: int, update: Update) -> bool:
+        """Whether the same was true in the first step, of which it was told."""
+        earlier = self._courses.updates.get(self._courses.steps[row - 1], []) if row else []
+        return any(each.op == update.op and each.arguments == update.arguments for each in earlier)
+
+    def _missing(self, row: int, updates: Sequence[Update]) -> Parting | None:
+        for update in updates:
+            if update.one_sided:
+                parted = tuple(PartedParameter(name, np.inf, 0.0) for name in update.one_sided[:PARAMETERS_NAMED])
+                return Parting(Cause.MISSING, self._place(row, update, parted), parted, of=len(self._weights.names))
+        return None
+
+    def _written(self, row: int, updates: Sequence[Update]) -> Parting | None:
+        """Weights that differ where nothing before them does, or more than they did."""
+        news = self._weight_news(row)
+        if not news.any():
+            return None
+        if row == 0:
+            cause = Cause.START
+        else:
+            # An update moves all that it is given; who writes into weights past it means some.
+            there = np.isfinite(self._weights.errors[row])
+            cause = Cause.CHANGED if 2 * news.sum() <= there.sum() else Cause.UPDATE
+        return self._parting(cause, row, updates[0] if updates else None, self._parted(self._weights, row, news))
+
+    def _weight_news(self, row: int) -> Bools:
+        """An update moves each weight by itself: where all was identical, few that differ are no rounding."""
+        course = self._weights
+        now = np.nan_to_num(course.errors[row], nan=0.0)
+        if np.nansum(course.errors[:row]) or np.nansum(self._gradients.errors[:row]):
+            return np.asarray(course.leaps(row) & (now > self._explained(row)))
+        differ = now > 0
+        return differ if 2 * differ.sum() <= np.isfinite(course.errors[row]).sum() else course.news(row)
+
+    def _explained(self, row: int) -> Floats:
+        """How far weights may be apart after an update from gradients that were so far apart.
+
+        Optimizers that divide by a gradient's size move weights by its sign: of gradients with an error, about so large
+        a share has the other one.
+        """
+        course, before = self._weights, self._gradients.recent(row)
+        known = dict(zip(self._gradients.names, before, strict=True))
+        apart = np.array([min(1.0, known.get(name, 1.0)) for name in course.names])
+        moved = np.nan_to_num(course.own[row], nan=0.0)
+        return np.asarray(course.recent(row) + UPDATES_APART * np.sqrt(apart) * moved)
+
+    def _computed(self, row: int, updates: Sequence[Update]) -> Parting | None:
+        """Losses and gradients that differ though the weights do not, or no more than they did."""
+        losses, gradients = self._losses.news(row), self._gradient_news(row)
+        if not gradients.any():
+            return None
+        if not losses.any() and len(self._losses.names):
+            cause = Cause.BACKWARD
+        else:
+            cause = Cause.RANDOMNESS if self._draws_apart(row, updates) else Cause.INPUT
+        parted = self._parted(self._gradients, row, gradients)
+        return self._parting(cause, row, updates[0] if updates else None, parted)
+
+    def _gradient_news(self, row: int) -> Bools:
+        """All of them move together where the loss is another one; a single one only where it stands out."""
+        course = self._gradients
+        now = course.errors[row]
+        there = np.isfinite(now)
+        if not there.any():
+            return np.asarray(there)
+        median = float(np.median(now[there]))
+        if row:
+            news = course.news(row)
+            return news if 2 * news.sum() >= there.sum() else np.asarray(news & (now > PEERS_APART * median))
+        alone = max(FIRST_ERROR, PEERS_APART * median)
+        return np.asarray(there & (now > (FIRST_ERROR if median > FIRST_ERROR else alone)))
+
+    def _draws_apart(self, row: int, updates: Sequence[Update]) -> bool:
+        """Whether generators have just parted."""
+        earlier = self._courses.updates.get(self._courses.steps[row - 1], []) if row else []
+        return not all(each.same_random for each in updates) and all(each.same_random for each in earlier)
+
+    def _parted(self, course: Course, row: int, news: Bools) -> tuple[PartedParameter, ...]:
+        errors = np.where(news, course.errors[row], -1.0)
+        order = np.argsort(-errors, kind="stable")[: min(int(news.sum()), PARAMETERS_NAMED)]
+        recent, step = course.recent(row), self._courses.steps[row]
+        return tuple(self._parameter(course, step, int(each), float(recent[each])) for each in order)
+
+    def _parameter(self, course: Course, step: int, column: int, before: float) -> PartedParameter:
+        found = course.table.filter(pl.col("step") == step, pl.col("parameter") == course.names[column])
+        known = found.row(0, named=True)
+        return PartedParameter(course.names[column], known["error"], before, known["cosine"], known["signs"])
+
+    def _parting(self, cause: Cause, row: int, update: Update | None, parted: tuple[PartedParameter, ...]) -> Parting:
+        return Parting(
+            cause,
+            self._place(row, update, parted),
+            parted[:PARAMETERS_NAMED] if cause is not Cause.SETTING else parted,
+            () if update is None or cause is not Cause.SETTING else update.arguments,
+            self._loss(row),
+            len(self._weights.names),
+            self._factor(row) if cause is Cause.BACKWARD else None,
+        )
+
+    def _place(self, row: int, update: Update | None, parted: Sequence[PartedParameter]) -> Place:
+        named = None if update is None else (update.call, update.call_id, update.op)
+        call, call_id, op = named or (None, None, None)
+        tensor = parted[0].name if parted else None
+        module = None if tensor is None else tensor.rpartition(".")[0] or None
+        step, rank = self._courses.steps[row], self._courses.rank
+        return Place(rank, step, Phase.UPDATE, call, call_id, op, module, tensor)
+
+    def _loss(self, row: int) -> tuple[float, float] | None:
+        """The mean of each run's losses of a step."""
+        losses = self._losses.table.filter(pl.col("step") == self._courses.steps[row])
+        if losses.is_empty():
+            return None
+        means = losses.select(pl.col("mean_reference", "mean_target").mean()).row(0)
+        return None if None in means else (float(means[0]), float(means[1]))
+
+    def _factor(self, row: int) -> float | None:
+        """How many times as large the gradients are, if all have the same directions."""
+        step = self._gradients.table.filter(pl.col("step") == self._courses.steps[row], pl.col("norm_reference") > 0)
+        factors = (step["norm_target"] / step["norm_reference"]).to_numpy()
+        if not len(factors) or float(step["cosine"].min() or 0.0) < 1.0 - SAME_DIRECTION:  # type: ignore[arg-type]
+            return None
+        typical = float(np.median(factors))
+        return typical if np.allclose(factors, typical, rtol=SAME_DIRECTION) else None
+
+
+def _of_group(update: Update) -> tuple[PartedParameter, ...]:
+    """The parameters whose options these are."""
+    return tuple(PartedParameter(name, 0.0, 0.0) for name in update.parameters)
+
+
+_ORDER = tuple(Cause)
+
+
+def first_of(partings: Sequence[Parting]) -> list[Parting]:
+    """In the order of steps; a rank whose loss differs comes before those that were given its gradients."""
+    return sorted(partings, key=lambda each: (each.place.step, _ORDER.index(each.cause), each.place.rank))

@@ -1,0 +1,147 @@
+"""Tells where two watched trainings part, as text and as JSON.
+
+PARTED at step 70: other batches
+
+  Step 70 has another loss, 3.21 in the reference and 3.3 in the target, from weights and random numbers that agree.
+  parameter            apart  before  cosine
+  model.emb.weight       0.9       0     0.6
+
+  24,000 gradients of 200 steps compared: 8,400 identical.
+  Next: capture step 70 of both runs: ulpscope run -o TRACE --steps 70 --stop -- COMMAND
+"""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+
+from ulpscope.records.findings import Outcome
+from ulpscope.records.trainings import Cause, Parting, Trainings
+from ulpscope.report.record_json import answer_json, fields_of, finding_entry
+from ulpscope.report.tables import OUTCOME_STYLES, answer_text, plain, table
+from ulpscope.report.words.language import Language, Phrases, number_text, phrases, shown_name
+
+MISSING_SHOWN = 5
+LONGEST_REMARK = 500
+RANKS_SHOWN = 8
+
+
+def trainings_text(found: Trainings, *, width: int, color: bool, language: Language) -> str:
+    """The answer as text of this width."""
+    words = phrases(language)
+    heading = plain(_heading(found, words), style=OUTCOME_STYLES[found.outcome])
+    blocks = [*(_finding(parting, found, words) for parting in found.partings[:1]), _ending(found, words)]
+    return answer_text(words, heading, blocks, [_next(found)], width=width, color=color)
+
+
+def trainings_json(found: Trainings, language: Language) -> dict[str, Any]:
+    """The object of --json and of summary.json."""
+    words = phrases(language)
+    findings = [
+        finding_entry(
+            parting.kind,
+            parting.place,
+            evidence=_evidence(parting),
+            sentence=_sentence(parting, words),
+            next_command=_next(found),
+        )
+        for parting in found.partings
+    ]
+    counts = {"steps": len(found.steps), **fields_of(found, "gradients", "identical", "signs")}
+    notes = [{**fields_of(drift), "sentence": _drift_text(found, words)} for drift in found.drifts[:1]]
+    return answer_json(
+        "compare",
+        fields_of(found, "reference", "target", "noisy_since", "missing"),
+        verdict=found.outcome,
+        findings=findings,
+        notes=notes,
+        counts=counts,
+    )
+
+
+def _evidence(parting: Parting) -> dict[str, Any]:
+    known = fields_of(parting, "cause", "parameters", "arguments", "losses", "factor")
+    return {name: part for name, part in known.items() if part not in (None, ())}
+
+
+def _heading(found: Trainings, words: Phrases) -> str:
+    if found.partings:
+        first = found.partings[0]
+        cause = words.say(f"training.cause.{first.cause.value}")
+        return words.say("training.heading.parted", step=first.place.step, cause=cause)
+    if found.outcome is Outcome.NOTHING_COMPARED:
+        return words.say("training.heading.nothing")
+    return words.say("training.heading.agree", steps=words.count(len(found.steps), "step"))
+
+
+def _finding(parting: Parting, found: Trainings, words: Phrases) -> Iterator[RenderableType]:
+    yield _sentence(parting, words)
+    if parting.cause not in (Cause.SETTING, Cause.MISSING):
+        yield _table(parting, words)
+    ranks = [each.place.rank for each in found.partings]
+    if len(ranks) > 1:
+        yield words.say("training.ranks", ranks=words.names([str(rank) for rank in ranks[:RANKS_SHOWN]]))
+
+
+def _sentence(parting: Parting, words: Phrases) -> str:
+    body = words.say(f"training.sentence.{parting.cause.value}", **_parts(parting, words))
+    if parting.factor is not None:
+        body = words.say("training.scaled", body=body, factor=number_text(parting.factor))
+    if parting.place.rank:
+        body = words.say("training.on_rank", rank=parting.place.rank, body=body)
+    return body
+
+
+def _parts(parting: Parting, words: Phrases) -> dict[str, object]:
+    losses = parting.losses or (float("nan"), float("nan"))
+    first = parting.parameters[0] if parting.parameters else None
+    stated = parting.arguments[0] if parting.arguments else None
+    return {
+        "step": parting.place.step,
+        "before": parting.place.step - 1,
+        "names": words.some([shown_name(each.name) for each in parting.parameters]),
+        "optimizer": shown_name(parting.place.call or ""),
+        "argument": "" if stated is None else shown_name(stated.place.removeprefix("kwargs.")),
+        "reference": "" if stated is None else shown_name(stated.reference),
+        "target": "" if stated is None else shown_name(stated.target),
+        "loss_reference": f"{losses[0]:.6g}",
+        "loss_target": f"{losses[1]:.6g}",
+        "error": "" if first is None else number_text(first.error),
+    }
+
+
+def _table(parting: Parting, words: Phrases) -> RenderableType:
+    has_signs = any(each.signs is not None for each in parting.parameters)
+    names = ["parameter", "apart", "apart_before", "cosine", *(["signs"] if has_signs else [])]
+    rows = []
+    for each in parting.parameters:
+        numbers = [each.error, each.before, each.cosine, *([each.signs] if has_signs else [])]
+        rows.append([shown_name(each.name), *("" if one is None else number_text(one) for one in numbers)])
+    headers = words.columns(*names)
+    return table(headers, rows, right=headers[1:], folds=headers[:1])
+
+
+def _ending(found: Trainings, words: Phrases) -> Iterator[str]:
+    if found.drifts:
+        yield _drift_text(found, words)
+    if found.noisy_since is not None and not found.partings:
+        yield words.say("training.noisy", step=found.noisy_since)
+    gradients, steps = words.count(found.gradients, "gradient"), words.count(len(found.steps), "step")
+    yield words.say("training.counts", gradients=gradients, steps=steps, identical=f"{found.identical:,}")
+    if any(found.left):
+        yield words.say("training.left", reference=f"{found.left[0]:,}", target=f"{found.left[1]:,}")
+    yield from words.remarks(found.missing[:MISSING_SHOWN], longest=LONGEST_REMARK)
+
+
+def _drift_text(found: Trainings, words: Phrases) -> str:
+    drift = min(found.drifts, key=lambda each: each.step)
+    cosine = "" if drift.cosine is None else number_text(drift.cosine)
+    return words.say("training.drift", step=drift.step, parameter=shown_name(drift.parameter), cosine=cosine)
+
+
+def _next(found: Trainings) -> str:
+    """To look into the step of a parting, both runs are captured there."""
+    if found.partings:
+        return f"ulpscope run -o TRACE --steps {found.partings[0].place.step} --stop -- COMMAND"
+    return f"ulpscope show {shlex.quote(found.target)}"
