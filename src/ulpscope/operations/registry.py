@@ -26,6 +26,9 @@ from ulpscope.records.checks import Variant
 LIBRARIES = frozenset("aten prims prim c10d _c10d_functional quantized quantized_decomposed inductor".split())
 _FRAMEWORKS = ("torch", "torch_npu")
 
+TENSORFLOW_OP = "tf.raw_ops."
+"""How the names of TensorFlow's ops begin in calls: by these names it lets anybody execute one."""
+
 # Python's operators that have a reflected and an in-place form: __radd__, __iadd__.
 _MARKED = frozenset("add sub mul matmul div truediv floordiv mod divmod pow and or xor lshift rshift".split())
 
