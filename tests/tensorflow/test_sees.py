@@ -206,6 +206,48 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     assert "inside a tf.function" not in trace.info.coverage.calls_unobserved
 
 
+def graph_step() -> Any:
+    model = Net()
+    model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=False)
+    for inputs in INPUTS:
+        model.train_on_batch(inputs, np.zeros((4, 1), "float32"))
+
+
+def test_at_level_module_nothing_is_read_inside_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AssertionError("nobody needs an observer")
+
+    monkeypatch.setattr(GraphObserver, "load", fail)
+    trace = captured(tmp_path / "t", graph_step, level="module")
+    calls = trace.calls().collect()
+    assert set(calls["kind"]) <= {"compiled", "module", "optimizer"}
+    steps = calls.filter(calls["op"].str.contains("step_on_data"))
+    assert steps["step"].to_list() == [0, 1, 2]
+    used = uses_of(trace, steps["id"][1])
+    assert ("parameter", "model.head.kernel") in used
+    assert used["parameter", "model.head.kernel"] != used["output", "model.head.kernel"]
+    assert trace.info.coverage.calls_unobserved["inside a tf.function"] >= STEPS
+
+
+def test_patterns_choose_nodes_of_graphs(tmp_path: Path) -> None:
+    only = captured(tmp_path / "only", graph_step, only=["*MatMul*"])
+    ops = set(only.calls().collect()["op"])
+    assert ops
+    assert all("MatMul" in op for op in ops)
+    skipped = captured(tmp_path / "skip", graph_step, skip=["*MatMul*"])
+    assert not any("MatMul" in name for name in skipped.calls().collect()["name"])
+    assert skipped.info.coverage.calls_filtered > 0
+    second = captured(tmp_path / "steps", graph_step, steps=[1])
+    assert set(second.calls().collect()["step"]) == {1}
+
+
+def test_batches_of_a_pipeline_are_counted(tmp_path: Path) -> None:
+    """What computes them runs in threads of its own."""
+    batches = tf.data.Dataset.from_tensor_slices(INPUTS).map(lambda x: x * 2.0)
+    trace = captured(tmp_path / "t", lambda: [tf.reduce_sum(batch) for batch in batches])
+    assert trace.info.coverage.calls_unobserved["inside a tf.data pipeline"] == len(INPUTS) + 1  # and the end
+
+
 def test_without_an_observer_graphs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise NotCompiledError("no compiler")

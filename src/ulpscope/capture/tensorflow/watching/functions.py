@@ -73,16 +73,16 @@ class FunctionWatcher:
                 return self._run(about, original, function, args)
             finally:
                 if about.updates:
-                    steps.note_update()
+                    self._session.updated_in_graph()
 
         return call_flat
 
     def _run(self, about: _Function, original: Callable[..., Any], function: Any, args: tuple[Any, ...]) -> Any:
         recorder = self._recorder
+        self._reader.prepare()  # also for a step that nobody wants: graphs are prepared once
         if not recorder.capturing:
             return original(function, *args)
         call = recorder.guarded("function", self._before, about, args)
-        self._reader.prepare()
         try:
             with self._reader.reading(call, NOT_LOOKED_INTO):
                 result = original(function, *args)
@@ -162,7 +162,7 @@ class FunctionWatcher:
     def _split(self, about: _Function, args: tuple[Any, ...]) -> tuple[Placed, Placed]:
         """Variables with their names, and all else with its place."""
         is_variable = self._recorder.values.is_variable
-        names = self._paths.variable_names()
+        names = self._paths.variable_names(one for one in args if is_variable(one))
         variables: Placed = []
         tensors: Placed = []
         for place, one in zip(about.places, args, strict=True):

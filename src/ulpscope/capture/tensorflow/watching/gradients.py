@@ -24,6 +24,9 @@ GRADIENT_OP = "tf.GradientTape.gradient"
 TAPE_ROOT = 0
 """Stands for a forward that no layer begins: no object has this identity."""
 
+INSIDE_PIPELINE = "inside a tf.data pipeline"
+"""Counted once a batch: what computes it runs in threads of its own, which nobody sees."""
+
 UNKNOWN_FORWARD = "backward of an op that ran before the capture"
 
 
@@ -67,9 +70,11 @@ class GradientWatcher:
         original, scopes, steps = entry.original, self._scopes, self._recorder.steps
 
         def next_batch(iterator: Any) -> Any:
-            is_seen = entry.is_on and not scopes.modules and context.executing_eagerly() and self._session.is_here()
-            if is_seen and steps.begins_with_data():
-                self._session.next_step()
+            if entry.is_on and context.executing_eagerly() and self._session.is_here():
+                if not scopes.modules and steps.begins_with_data():
+                    self._session.next_step()
+                if self._recorder.capturing:
+                    self._recorder.unobserved(INSIDE_PIPELINE)
             return original(iterator)
 
         return next_batch

@@ -3,7 +3,7 @@
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -146,6 +146,8 @@ class LayerPaths:
     def __init__(self) -> None:
         self._paths: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._roots: list[tuple[weakref.ref[Any], str]] = []
+        self._names: dict[int, str] = {}
+        self._asked: set[int] = set()
 
     def add_root(self, root: Any, name: str | None = None) -> None:
         """Name a layer and everything in it."""
@@ -168,8 +170,18 @@ class LayerPaths:
             known = self._find(layer)
         return known or f"{parent}.<{type(layer).__name__}>"
 
-    def variable_names(self) -> dict[int, str]:
-        """Full names of the variables of all roots, by the identity of their handles."""
+    def variable_names(self, handles: Iterable[Any]) -> dict[int, str]:
+        """Full names of the variables of all roots, by the identity of their handles; these are looked for.
+
+        All layers are gone through again for a handle that was not asked for before; its `_id` no other ever has.
+        """
+        asked = {handle._id for handle in handles}
+        if not asked <= self._asked:
+            self._asked |= asked
+            self._names = self._find_names()
+        return self._names
+
+    def _find_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
         for root, path in self._roots:
             alive = root()
@@ -184,6 +196,7 @@ class LayerPaths:
         return entry[1] if entry is not None and entry[0]() is layer else None
 
     def _walk(self, root: Any, name: str) -> None:
+        self._asked.clear()
         for path, layer in inside(root):
             self._paths[id(layer)] = (weakref.ref(layer), f"{name}.{path}" if path else name)
 

@@ -121,13 +121,13 @@ class OptimizerWatcher:
         recorder.close(call, text)
 
     def _named(self, variables: list[Any]) -> Placed:
-        names = self._paths.variable_names()
-        placed: Placed = []
-        for number, variable in enumerate(variables):
-            handle = handle_of(variable)
-            if handle is not None:
-                placed.append((names.get(id(handle), f"params.{number}"), handle))
-        return placed
+        handles = [handle_of(variable) for variable in variables]
+        names = self._paths.variable_names(handle for handle in handles if handle is not None)
+        return [
+            (names.get(id(handle), f"params.{number}"), handle)
+            for number, handle in enumerate(handles)
+            if handle is not None
+        ]
 
     def _states(self, optimizer: Any) -> Placed:
         """What an optimizer keeps of parameters, each named after its parameter and the list that holds it."""

@@ -51,16 +51,16 @@ class SessionWatcher:
                 )
             finally:
                 if updates:
-                    recorder.steps.note_update()
+                    self._session.updated_in_graph()
 
         return run
 
     def _run(self, names: tuple[str, ...], feeds: Any, run: Callable[[], Any], frame: Any) -> Any:
         recorder = self._recorder
+        self._reader.prepare()  # also for a step that nobody wants: graphs are prepared once
         if not recorder.capturing:
             return run()
         call = recorder.guarded("session", self._before, feeds, frame)
-        self._reader.prepare()
         try:
             with self._reader.reading(call, NOT_LOOKED_INTO):
                 result = run()
