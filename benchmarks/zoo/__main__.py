@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,6 +54,11 @@ class Zoo:
     clean_pairs: Sequence[CleanPair]
     families: Path = FAMILIES
     prepared: str = "zoo.prepared"
+    measures: bool = True
+    """Whether faults are measured beside the noise, for which every run is captured with its data."""
+
+
+ZOO = Zoo("python -m zoo", __doc__, FAULTS, CLEAN_PAIRS)
 
 
 def main(zoo: Zoo) -> int:
@@ -63,8 +68,8 @@ def main(zoo: Zoo) -> int:
         print_cases(cases)
         return 0
     with working_directory(options.traces) as work:
-        prepare(cases, work, options, zoo.prepared)
-        effects = measured(cases, work, jobs=options.jobs)
+        prepare(cases, work, options, zoo)
+        effects = measured(cases, work, jobs=options.jobs) if zoo.measures else {}
         if options.measure:
             print_effects(cases, effects)
             return 0
@@ -91,6 +96,8 @@ def parse(zoo: Zoo) -> argparse.Namespace:
 def chosen_cases(zoo: Zoo, patterns: Sequence[str] | None) -> list[Case]:
     faults = [case_of_fault(fault, variant, zoo.families) for fault in zoo.faults for variant in fault.variants]
     cases = [*faults, *(case_of_clean_pair(pair, zoo.families) for pair in zoo.clean_pairs)]
+    if not zoo.measures:
+        cases = [replace(case, baseline=None) for case in cases]
     if not patterns:
         return cases
     return [case for case in cases if any(fnmatch.fnmatch(case.subject.name, pattern) for pattern in patterns)]
@@ -106,13 +113,14 @@ def working_directory(kept: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace, prepared: str) -> None:
+def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace, zoo: Zoo) -> None:
     """Every run is captured once, with data; what `--save stats` would have left is made of that."""
-    missing = missing_runs(cases, work / "tensors")
+    save = "tensors" if zoo.measures else options.save
+    missing = missing_runs(cases, work / save)
     count = Countdown("captured", len(missing))
-    asked = Asked("tensors", options.level)
-    capture_all(missing, work / "tensors", asked=asked, jobs=options.jobs, done=count, prepared=prepared)
-    if options.save == "stats":
+    asked = Asked(save, options.level)
+    capture_all(missing, work / save, asked=asked, jobs=options.jobs, done=count, prepared=zoo.prepared)
+    if options.save != save:
         (work / "stats").mkdir(exist_ok=True)
         missing = missing_runs(cases, work / "stats")
         spread(lambda run: strip(work / "tensors" / run.name, work / "stats" / run.name), missing, options.jobs)
@@ -151,4 +159,4 @@ class Countdown:
 
 if __name__ == "__main__":
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    sys.exit(main(Zoo("python -m zoo", __doc__, FAULTS, CLEAN_PAIRS)))
+    sys.exit(main(ZOO))

@@ -106,9 +106,7 @@ def case_of_fault(fault: Fault, variant: str, families: Path = FAMILIES) -> Case
 
 
 def case_of_clean_pair(pair: CleanPair, families: Path = FAMILIES) -> Case:
-    return Case(
-        pair, "clean", Run(pair.family, pair.reference, families), Run(pair.family, pair.target, families)
-    )
+    return Case(pair, "clean", Run(pair.family, pair.reference, families), Run(pair.family, pair.target, families))
 
 
 def missing_runs(cases: Iterable[Case], directory: Path) -> list[Run]:

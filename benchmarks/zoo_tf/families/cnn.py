@@ -40,9 +40,7 @@ class Unit(layers.Layer):
 
     def __init__(self, width: int, strides: int, fault: str) -> None:
         super().__init__()
-        self.conv = layers.Conv2D(
-            width, 3, strides, padding="valid" if fault == "padding" else "same", use_bias=False
-        )
+        self.conv = layers.Conv2D(width, 3, strides, padding="valid" if fault == "padding" else "same", use_bias=False)
         self.norm = layers.BatchNormalization(
             epsilon=0.05 if fault == "bn_eps" else 1e-3, momentum=0.9 if fault == "bn_momentum" else 0.99
         )

@@ -22,7 +22,7 @@ def parse(description: str | None, faults: Sequence[str], **choices: Sequence[st
     parser.add_argument("--mode", choices=["graph", "eager"], default="graph")
     parser.add_argument("--onednn", choices=["on", "off"], default="on")
     parser.add_argument("--jit", choices=["off", "on"], default="off", help="XLA compiles the step")
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     for name, values in choices.items():
         parser.add_argument(f"--{name}", choices=values, default=values[0])

@@ -70,9 +70,7 @@ class Attention(layers.Layer):
 class Mlp(layers.Layer):
     def __init__(self, fault: str) -> None:
         super().__init__()
-        self.up = layers.Dense(
-            4 * WIDTH, "relu" if fault == "activation" else "gelu", use_bias=fault != "bias_dropped"
-        )
+        self.up = layers.Dense(4 * WIDTH, "relu" if fault == "activation" else "gelu", use_bias=fault != "bias_dropped")
         self.down = layers.Dense(WIDTH)
 
     def call(self, x):
