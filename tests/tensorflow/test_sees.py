@@ -194,8 +194,8 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     assert np.array_equal(content["input", "args.0"], INPUTS[0])
     assert np.array_equal(content["parameter", "args.1"], weight.numpy())
     assert np.array_equal(content["output", "output.0"], result["output"].numpy())
-    (backward,) = calls.filter(calls["kind"] == "backward").iter_rows(named=True)
-    assert backward["forward"] == compiled["id"]
+    (backward,) = calls.filter(calls["forward"] == compiled["id"]).iter_rows(named=True)
+    assert backward["kind"] == "backward"
     gradients = [n for (role, _), n in uses_of(trace, backward["id"]).items() if role == "grad_input"]
     recorded = [np.asarray(trace.data(trace.value(number))) for number in gradients]
     assert any(np.array_equal(one, result["gradient"].numpy()) for one in recorded)

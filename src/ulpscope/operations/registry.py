@@ -49,6 +49,9 @@ def operation_name(op: str) -> str:
     return word.strip("_") or word
 
 
+_REWRITTEN = re.compile(r"_Mkl(?:Native)?(\w+?)(?:WithBias)?")
+"""TensorFlow's operations as oneDNN computes them: _MklMatMul, _MklNativeFusedConv2D."""
+
 _GRADIENT = re.compile(r"(\w+)_backward(?:_data|_input|_weight|_overrideable)?")
 
 
@@ -251,6 +254,11 @@ def operation(op: str) -> Operation:
     known = _entries().get(own_word(op)) or _entries().get(name)
     if known is not None:
         return known
+    rewritten = _REWRITTEN.fullmatch(own_word(op))
+    if rewritten is not None:
+        plain = (f"{mark}{rewritten[1]}" for mark in ("", "_"))
+        known = next((_entries()[word] for word in plain if word in _entries()), Operation(name))
+        return replace(known, name=name)
     differentiated = gradient_of(name)
     if differentiated is None:
         return Operation(name)

@@ -58,6 +58,7 @@ class FunctionWatcher:
     def forget_forwards(self) -> None:
         """No gradient will be asked of what was recorded until now."""
         self._made.clear()
+        self._reader.forget_forwards()
 
     def _watched(self, entry: Replacement) -> Callable[..., Any]:
         original, scopes, steps = entry.original, self._scopes, self._recorder.steps
@@ -84,7 +85,7 @@ class FunctionWatcher:
             return original(function, *args)
         call = recorder.guarded("function", self._before, about, args)
         try:
-            with self._reader.reading(call, NOT_LOOKED_INTO):
+            with self._reader.reading(call, NOT_LOOKED_INTO, function.graph, args):
                 result = original(function, *args)
         except BaseException as error:
             if call is not None:
@@ -140,8 +141,12 @@ class FunctionWatcher:
         recorder = self._recorder
         given = result if isinstance(result, (list, tuple)) else () if result is None else (result,)
         outputs = [(f"output.{n}", one) for n, one in enumerate(given) if isinstance(one, EAGER)]
+        for number, one in enumerate(given):
+            made = self._reader.result(number)
+            if made is not None and isinstance(one, EAGER):
+                recorder.values.content_has(one, made)
         written = [args[number] for number in sorted(about.written)]
-        for handle in written:
+        for handle in (one for one in written if not self._reader.has_told(one)):
             recorder.values.wrote(handle, call.id)
         if call.kind is Kind.BACKWARD:
             if call.wanted:
