@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_sees import Net, calls_of, captured, uses_of
+from tests.tensorflow.test_sees import Net, calls_of, captured, uses_of
 
 from ulpscope.trace.reader import RankTrace
 

@@ -229,6 +229,36 @@ def test_at_level_module_nothing_is_read_inside_of_graphs(tmp_path: Path, monkey
     assert trace.info.coverage.calls_unobserved["inside a tf.function"] >= STEPS
 
 
+def test_an_update_inside_of_a_graph_is_one_call_that_is_not_read(tmp_path: Path) -> None:
+    trace = captured(tmp_path / "t", graph_step)
+    second = calls_of(trace)
+    (update,) = second.filter(second["kind"] == "optimizer").iter_rows(named=True)
+    roles = {role for role, place in uses_of(trace, update["id"]) if place == "model.head.kernel"}
+    assert roles == {"gradient", "parameter", "parameter_after"}
+    assert not any("/adam/" in f"/{name}" for name in second["name"])
+    assert trace.info.coverage.calls_unobserved["inside an optimizer"] > 100
+    kernel = calls_of(captured(tmp_path / "kernel", graph_step, level="kernel"))
+    (update,) = kernel.filter(kernel["kind"] == "optimizer").iter_rows(named=True)
+    assert kernel.filter(kernel["parent"] == update["id"]).height > 50
+
+
+OPTIMIZERS = "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax Nadam Ftrl Lion Adafactor Lamb".split()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_is_seen_to_run_inside_of_a_graph(name: str, tmp_path: Path) -> None:
+    def work() -> None:
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(getattr(keras.optimizers, name)(0.01, clipnorm=1.0), "mse", jit_compile=False)
+        for inputs in INPUTS[:2]:
+            model.train_on_batch(inputs, np.zeros((4, 1), "float32"))
+
+    calls = captured(tmp_path / "t", work).calls().collect()
+    updates = calls.filter(calls["kind"] == "optimizer")
+    assert updates["step"].sort().to_list() == [0, 1]
+    assert updates["op"].str.ends_with(f".{name}").all()
+
+
 def test_patterns_choose_nodes_of_graphs(tmp_path: Path) -> None:
     only = captured(tmp_path / "only", graph_step, only=["*MatMul*"])
     ops = set(only.calls().collect()["op"])

@@ -17,6 +17,7 @@ from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, EAGER
+from ulpscope.capture.tensorflow.watching.graph_nodes import INSIDE_PIPELINE
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
 from ulpscope.capture.tensorflow.watching.traced_gradients import GRADIENT_OP, TracedGradients
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
@@ -24,9 +25,6 @@ from ulpscope.records.enums import Kind, Level, Phase, Role
 
 TAPE_ROOT = 0
 """Stands for a forward that no layer begins: no object has this identity."""
-
-INSIDE_PIPELINE = "inside a tf.data pipeline"
-"""Counted once a batch: what computes it runs in threads of its own, which nobody sees."""
 
 UNKNOWN_FORWARD = "backward of an op that ran before the capture"
 

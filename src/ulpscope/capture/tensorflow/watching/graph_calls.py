@@ -171,9 +171,9 @@ class GraphRun:
             forward = self._forward(scope, where)
             return None if forward is None else recorder.open_backward(Kind.BACKWARD, forward)
         place = ModuleScope(scope.module, scope.module_class)
-        call = recorder.open(scope.kind, scope.op, place, parent=parent.id, phase=scope.phase or self._call.phase)
-        call.stack = self._call.stack if scope.stack is None else scope.stack
-        return call
+        stack = self._call.stack if scope.stack is None else scope.stack
+        phase = scope.phase or self._call.phase
+        return recorder.open(scope.kind, scope.op, place, parent=parent.id, phase=phase, stack=stack)
 
     def _forward(self, scope: Scope, where: tuple[int, str, int, int]) -> OpenCall | None:
         """The call whose gradient a scope is. Gradients of a loop's turns come in the opposite order."""
@@ -196,7 +196,10 @@ class GraphRun:
         elif self._is_session and parent is self._call and (written is None or written.phase is None):
             scope = ModuleScope(graph.name_scope(place), None)
         phase = (written.phase if written is not None else None) or _phase_by_name(node) or self._call.phase
-        call = recorder.open(Kind.API, PREFIX + node.op, scope, parent=parent.id, phase=phase, called=node.name)
+        stack = self._call.stack if written is None or written.stack is None else written.stack
+        call = recorder.open(
+            Kind.API, PREFIX + node.op, scope, parent=parent.id, phase=phase, called=node.name, stack=stack
+        )
         call.random = Op.of(node.op).is_random
         if known is not None and known.is_itself:
             for op in (known.op, *graph.fused.get(place, ())):
@@ -206,7 +209,6 @@ class GraphRun:
             self._note(number, place, result.slot, recorder.values.add_observed(result, call.id))
         if not call.wanted:
             return
-        call.stack = self._call.stack if written is None or written.stack is None else written.stack
         self._use_operands(graph, place, call)
         for result in outputs:
             recorder.use_number(call, OUTPUT, f"output.{result.slot}", self._made[number, Source(place, result.slot)])
@@ -289,7 +291,7 @@ class GraphRun:
             content = (
                 self._variables.get(use.handle) if isinstance(use.handle, str) else self._before.get(id(use.handle))
             )
-            if use not in makes and content is not None:
+            if use.role not in MAKING_ROLES and content is not None:
                 recorder.use_number(call, use.role, use.place, content)
         for use in makes:
             recorder.values.wrote(use.handle, call.id)

@@ -9,7 +9,7 @@ from tensorflow.python.framework import dtypes
 
 from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, NotRead, ObservedGraph, Source
 from ulpscope.capture.tensorflow.watching.graph_order import ranks
-from ulpscope.capture.tensorflow.watching.ops import Op, Signature, sign
+from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, Op, Signature, sign
 from ulpscope.capture.tensorflow.watching.tracing import Symbol, Tracer, Written
 from ulpscope.operations.registry import Trait, operation
 
@@ -17,6 +17,13 @@ CONSTANTS = frozenset(("Const", "HostConst"))
 ARGUMENTS = frozenset(("_Arg", "_DeviceArg"))
 HANDING_ON = frozenset("Merge Switch Enter Exit NextIteration LoopCond Identity IdentityN VarHandleOp".split())
 RESULTS = frozenset(("_Retval", "_DeviceRetval"))
+
+
+BATCHES = frozenset(("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional"))
+"""Ops that ask a pipeline for its next batch."""
+
+INSIDE_PIPELINE = "inside a tf.data pipeline"
+"""Counted once a batch: what computes it runs in threads of its own, which nobody sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,16 @@ class WrittenGraph:
                 return False
             symbol = written.inputs[0]
         return prefix + symbol.op in names
+
+    @cached_property
+    def not_told(self) -> dict[str, int]:
+        """How much of it is no call when it runs, by reason."""
+        told = {
+            INSIDE_OPTIMIZER if reason is NotRead.OPTIMIZER else f"result inside of a graph: {reason.value}": count
+            for reason, count in self.graph.counts().items()
+        }
+        batches = sum(node.op in BATCHES for node in self.graph.nodes)
+        return {**told, INSIDE_PIPELINE: batches} if batches else told
 
     @cached_property
     def places(self) -> dict[str, int]:

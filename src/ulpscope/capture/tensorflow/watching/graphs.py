@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ulpscope.capture.recording.calls import OpenCall, Scopes
-from ulpscope.capture.tensorflow.graphs.nodes import NotRead, Source
+from ulpscope.capture.tensorflow.graphs.nodes import Source
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.watching.graph_calls import GraphRun, Kept
@@ -33,6 +33,8 @@ class GraphReader:
         self._looks = recorder.settings.level is not Level.MODULE
         self._saves = recorder.settings.save is Save.TENSORS
         self._observer: GraphObserver | None = None
+        self._left_out: int | None = None
+        """How many names the observer was told."""
         self._is_reading = False
         self._graphs: dict[int, WrittenGraph] = {}
         self._kept = Kept()
@@ -46,6 +48,15 @@ class GraphReader:
                 self._observer = GraphObserver.load()
             except NotCompiledError as error:
                 self._tell("graphs", f"{error}: graphs of TensorFlow are not looked into")
+        if self._observer is not None:
+            self._leave_out_updates(self._observer)
+
+    def _leave_out_updates(self, observer: GraphObserver) -> None:
+        """Of graphs that TensorFlow prepares from now on."""
+        names = frozenset() if self._recorder.settings.level is Level.KERNEL else self._tracer.updating
+        if len(names) != self._left_out:
+            self._left_out = len(names)
+            observer.leave_out(names)
 
     def forget_forwards(self) -> None:
         """No gradient will be asked of what was recorded until now."""
@@ -101,9 +112,8 @@ class GraphReader:
             if number not in self._graphs:
                 made = self._tracer.written(graph)
                 self._graphs[number] = WrittenGraph(observer.graphs()[number], self._tracer, made)
-            for reason, count in self._graphs[number].graph.counts().items():
-                if reason is not NotRead.HANDED_ON:
-                    self._recorder.unobserved(f"result inside of a graph: {reason.value}", count)
+            for reason, count in self._graphs[number].not_told.items():
+                self._recorder.unobserved(reason, count)
         run = GraphRun(self._recorder, self._graphs, call, args, self._kept)
         if results:  # functions that are called from it end before it does
             self._last = run, self._graphs[max(results, key=lambda result: result.sequence).graph]

@@ -4,6 +4,7 @@ Ops in a function's graph are told of when they are made, and are no calls yet: 
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from tensorflow.core.framework import types_pb2
@@ -166,6 +167,7 @@ class Op(NamedTuple):
     """Attributes that are element types."""
 
     @classmethod
+    @cache
     def of(cls, op_type: Any) -> "Op":
         word = op_type.decode() if isinstance(op_type, bytes) else str(op_type)
         name = PREFIX + word

@@ -68,6 +68,8 @@ class Scope:
     arguments: str = "{}"
     holds: bool = True
     """Whether what is made meanwhile is inside of its call."""
+    shown: int = 0
+    """Of an update: how many of its ops are read."""
     optimizer: Any = None
     """A weak reference to whoever updates: its settings are asked for when it does."""
 
@@ -84,6 +86,16 @@ class Written(NamedTuple):
     op: str
 
 
+SHOWN_OF_UPDATES = 8
+"""Ops. Some of the first are folded or pruned; with 8, each of Keras' optimizers is seen to run (test_sees.py)."""
+
+
+def _update_of(scope: "Scope | None") -> "Scope | None":
+    while scope is not None and scope.kind is not Kind.OPTIMIZER:
+        scope = scope.outer
+    return scope
+
+
 class Tracer:
     """Notes where the ops of graphs are made."""
 
@@ -94,6 +106,8 @@ class Tracer:
         self._by_graph: weakref.WeakKeyDictionary[Any, dict[str, Written]] = weakref.WeakKeyDictionary()
         self._latest: dict[str, Written] = {}
         self._in_folder: dict[str, tuple[str, Written]] = {}
+        self.updating: set[str] = set()
+        """Names of ops of updates that nobody outside of them reads."""
         self.hidden = 0
         """Above zero while ops are made that nobody executes: shapes of a model's layers are asked for."""
 
@@ -114,9 +128,20 @@ class Tracer:
         stack = None if phase is Phase.UPDATE else self.stack()  # of thousands of ops, which are told as one call
         where = Written(next(self._numbers), id(graph), self._scope, phase, stack, read, str(op))
         known[name] = self._latest[name] = where
+        self._note_update(name, read)
         folder = name.rpartition("/")[0]
         if folder:
             self._in_folder[folder] = name, where
+
+    def _note_update(self, name: str, read: tuple[Symbol, ...]) -> None:
+        """Of each update some ops are read all the same: they tell that it runs."""
+        update = _update_of(self._scope)
+        if update is None:
+            self.updating.difference_update(symbol.op for symbol in read)
+        elif update.shown < SHOWN_OF_UPDATES:
+            update.shown += 1
+        else:
+            self.updating.add(name)
 
     def written(self, graph: Any) -> dict[str, Written]:
         """All ops of a graph by name."""
