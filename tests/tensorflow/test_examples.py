@@ -32,7 +32,7 @@ def without_numbers(text: str) -> str:
 def typed(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """What a shell makes of it, where `python` and `ulpscope` are this environment's."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "120"}
+    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "120", "LC_ALL": "C"}
     done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode in (0, 1), done.stderr
     return done
