@@ -50,9 +50,7 @@ TRANSFORMER = (
         computation(BLOCK, phases=("forward", "backward")),
         backward(f"{BLOCK}.norm2"),
     ),
-    *both(
-        "transformer", "gradient_factor", structure(BLOCK), backward(BLOCK, f"{BLOCK}.mlp", f"{BLOCK}.mlp.down")
-    ),
+    *both("transformer", "gradient_factor", structure(BLOCK), backward(BLOCK, f"{BLOCK}.mlp", f"{BLOCK}.mlp.down")),
     fault("transformer", "positions_shifted", computation("model"), how=E32),
     fault("transformer", "label_smoothing", computation(OUTSIDE), structure(OUTSIDE), how=G16),
     fault("transformer", "dropout_seed", RANDOMNESS, flags=DROPOUT),

@@ -245,11 +245,12 @@ def test_an_update_inside_of_a_graph_is_one_call_that_is_not_read(tmp_path: Path
 OPTIMIZERS = "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax Nadam Ftrl Lion Adafactor Lamb".split()
 
 
+@pytest.mark.parametrize("options", [{}, {"clipnorm": 1.0}], ids=["plain", "clipped"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_is_seen_to_run_inside_of_a_graph(name: str, tmp_path: Path) -> None:
+def test_every_optimizer_is_seen_to_run_inside_of_a_graph(name: str, options: dict[str, float], tmp_path: Path) -> None:
     def work() -> None:
         model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile(getattr(keras.optimizers, name)(0.01, clipnorm=1.0), "mse", jit_compile=False)
+        model.compile(getattr(keras.optimizers, name)(0.01, **options), "mse", jit_compile=False)
         for inputs in INPUTS[:2]:
             model.train_on_batch(inputs, np.zeros((4, 1), "float32"))
 

@@ -68,8 +68,8 @@ class Scope:
     arguments: str = "{}"
     holds: bool = True
     """Whether what is made meanwhile is inside of its call."""
-    shown: int = 0
-    """Of an update: how many of its ops are read."""
+    shown: list[str] = field(default_factory=list)
+    """Of an update: names of the ops that are read."""
     optimizer: Any = None
     """A weak reference to whoever updates: its settings are asked for when it does."""
 
@@ -86,8 +86,9 @@ class Written(NamedTuple):
     op: str
 
 
-SHOWN_OF_UPDATES = 8
-"""Ops. Some of the first are folded or pruned; with 8, each of Keras' optimizers is seen to run (test_sees.py)."""
+SHOWN_OF_UPDATES = 16
+"""Ops, the last of an update: the first make states, or are folded. Half of these only write, and have no result. Each of
+Keras' optimizers is seen to run (test_sees.py)."""
 
 
 def _update_of(scope: "Scope | None") -> "Scope | None":
@@ -134,14 +135,14 @@ class Tracer:
             self._in_folder[folder] = name, where
 
     def _note_update(self, name: str, read: tuple[Symbol, ...]) -> None:
-        """Of each update some ops are read all the same: they tell that it runs."""
+        """Of each update the last ops are read all the same: they tell that it runs."""
         update = _update_of(self._scope)
         if update is None:
             self.updating.difference_update(symbol.op for symbol in read)
-        elif update.shown < SHOWN_OF_UPDATES:
-            update.shown += 1
-        else:
-            self.updating.add(name)
+            return
+        update.shown.append(name)
+        if len(update.shown) > SHOWN_OF_UPDATES:
+            self.updating.add(update.shown.pop(0))
 
     def written(self, graph: Any) -> dict[str, Written]:
         """All ops of a graph by name."""
