@@ -29,6 +29,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 EAGER, EXECUTOR, FOLDED = "EagerLocalExecute: ", "ExecutorState::Process", "_send_"
 PIPELINE = "inside a tf.data pipeline"
+IN_WORDS = {"optimizer": "inside an optimizer"}
+# What a graph holds, and what grappler has put in: observed, and told where it is used.
+NOT_COMPUTED, REWRITTEN = "constant or variable of a graph", "op of a graph that grappler has rewritten"
+GIVEN = (":Const", ":HostConst", ":_Arg", ":_DeviceArg", ":ReadVariableOp")
 # A node that no graph has when it is executed: grappler has put a constant in its place, having run it for that.
 FOLDED_BEFORE = "folded before the graph ran"
 # Reasons why what a node runs is seen by nobody.
@@ -114,10 +118,10 @@ def captured(name: str, level: str) -> dict[str, Any]:
         calls = trace.calls().collect()
     eager: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
-    for op, arguments, kind in calls.select("op", "arguments", "kind").iter_rows():
+    for op, name, kind in calls.select("op", "name", "kind").iter_rows():
         if kind == "api" and op.startswith("tf.raw_ops."):
-            node = json.loads(arguments).get("node")
-            (kernels if node else eager)[f"{node}:{op[11:]}" if node else op[11:]] += 1
+            stem = name.rpartition(".")[0]  # a node of a graph is called by its own name
+            (eager if stem == op else kernels)[op.removeprefix("tf.raw_ops.") if stem == op else stem] += 1
     graphs = GraphObserver.load().graphs()
     return {
         "eager": dict(eager),
@@ -157,7 +161,7 @@ def compared(name: str, level: str) -> tuple[int, Counter[str], list[str]]:
             missing += _explain(f"eager {op}", lacking, _eager_reason(op, seen["reasons"]), explained)
     for kernel, count in plain["kernels"].items():
         total += count
-        lacking = count - seen["kernels"].get(kernel, 0)
+        lacking = count - seen["kernels"].get(kernel.rpartition(":")[0], 0)
         if lacking > 0:
             missing += _explain(kernel, lacking, _kernel_reason(kernel, seen), explained)
     return total, explained, missing
@@ -179,10 +183,11 @@ def _kernel_reason(kernel: str, seen: dict[str, Any]) -> str | None:
     """The reason that the coverage has for a node that is no call."""
     left_out = seen["left_out"].get(kernel)
     for reason in seen["reasons"]:
-        if left_out is not None and reason.endswith(f": {left_out}"):
+        if left_out is not None and (reason.endswith(f": {left_out}") or reason == IN_WORDS.get(left_out)):
             return str(reason)
     if kernel in seen["nodes"]:
-        return None
+        reason = NOT_COMPUTED if kernel.endswith(GIVEN) else REWRITTEN
+        return reason if reason in seen["reasons"] else None
     unseen = (reason for reason in seen["reasons"] if reason == PIPELINE or reason.endswith(BODIES))
     return next(unseen, FOLDED_BEFORE)
 

@@ -19,6 +19,9 @@ from ulpscope.records.enums import MAKING_ROLES, Kind, Level, Phase, Role
 
 SESSION_RUN = "tf.compat.v1.Session.run"
 
+NOT_COMPUTED = "constant or variable of a graph"
+"""It is told where it is used."""
+
 REWRITTEN = "op of a graph that grappler has rewritten"
 
 UNTOLD = frozenset((Role.GRADIENT.value, Role.GRAD_OUTPUT.value))
@@ -80,6 +83,7 @@ class GraphRun:
         node, known = graph.graph.nodes[place], graph.known[place]
         if node.op in CONSTANTS or node.op in ARGUMENTS:
             self._keep(number, place, outputs, node)
+            self._recorder.unobserved(NOT_COMPUTED)
             return
         if place in graph.rewritten:
             self._recorder.unobserved(REWRITTEN)
@@ -87,6 +91,7 @@ class GraphRun:
         held = self._held_by(graph, place, outputs)
         if held is not None:
             self._note(number, place, outputs[0].slot, held)
+            self._recorder.unobserved(NOT_COMPUTED)
             return
         parent = self._call
         for scope in _outermost_first(known.written.scope if known is not None else None):

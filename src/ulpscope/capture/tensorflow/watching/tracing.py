@@ -87,7 +87,7 @@ class Written(NamedTuple):
 
 
 SHOWN_OF_UPDATES = 16
-"""Ops, the last of an update: the first make states, or are folded. Half of these only write, and have no result. Each of
+"""Ops, the last of an update: the first make states, or are folded. Half of them only write, and have no result. Each of
 Keras' optimizers is seen to run (test_sees.py)."""
 
 
