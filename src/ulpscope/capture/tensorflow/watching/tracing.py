@@ -87,8 +87,8 @@ class Written(NamedTuple):
 
 
 SHOWN_OF_UPDATES = 16
-"""Ops, the last of an update: the first make states, or are folded. Half of them only write, and have no result. Each of
-Keras' optimizers is seen to run (test_sees.py)."""
+"""Ops, the last of an update: the first make states, or are folded. Half of them only write, and have no result. So
+each of Keras' optimizers is seen to run (test_sees.py)."""
 
 
 def _update_of(scope: "Scope | None") -> "Scope | None":
