@@ -251,7 +251,9 @@ class GraphRun:
                 if value in self._names:
                     self._recorder.use_number(call, PARAMETER, self._names[value], value)
                 continue
-            for number, inside in enumerate(self._kept_inside(graph, source) if graph.is_unread(source) else ()):
+            if not graph.is_unread(source):
+                continue
+            for number, inside in enumerate(self._kept_inside(graph, source) or [self._recorder.values.unseen()]):
                 self._recorder.use_number(call, INPUT, f"{name}.{number}", inside)
 
     def _use_written(self, graph: WrittenGraph, place: int, call: OpenCall) -> None:

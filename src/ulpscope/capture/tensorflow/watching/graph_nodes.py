@@ -15,6 +15,10 @@ from ulpscope.operations.registry import Trait, operation
 
 CONSTANTS = frozenset(("Const", "HostConst"))
 ARGUMENTS = frozenset(("_Arg", "_DeviceArg"))
+LOWERED = frozenset("While StatelessWhile If StatelessIf Case PartitionedCall StatefulPartitionedCall".split())
+"""Ops that run functions, whose nodes TensorFlow puts in their place."""
+REGROUPED = "ArithmeticOptimizer/AddOpsRewrite_"
+"""In the name of a sum that stands for the last of several: before that one's own name. Its parts have other names."""
 HANDING_ON = frozenset("Merge Switch Enter Exit NextIteration LoopCond Identity IdentityN VarHandleOp".split())
 RESULTS = frozenset(("_Retval", "_DeviceRetval"))
 
@@ -65,27 +69,33 @@ class WrittenGraph:
             return True
         if known is None or not known.is_itself:
             return not self.made  # of a graph that nobody saw being made, all is as good as written
-        if node.fused_ops or len(known.written.inputs) != len(node.inputs):
+        if node.fused_ops or REGROUPED in node.name or len(known.written.inputs) != len(node.inputs):
             return True
         pairs = zip(known.written.inputs, self.sources(place), strict=True)
         return all(self._is_read(known.prefix, symbol, source) for symbol, source in pairs)
 
     def _is_read(self, prefix: str, symbol: Symbol, source: Source) -> bool:
         """Whether an operand is what the script has given, casts and constants aside."""
-        names, here = {self.graph.nodes[source.node].name}, source
-        while operation(self.graph.nodes[here.node].op).has(Trait.MOVING) and self.graph.nodes[here.node].inputs:
-            here = self.graph.nodes[here.node].inputs[0]
-            if self.graph.nodes[here.node].name in names:
+        found, here = {source.node}, source.node
+        while operation(self.graph.nodes[here].op).has(Trait.MOVING) and self.graph.nodes[here].inputs:
+            here = self.graph.nodes[here].inputs[0].node
+            if here in found:
                 break
-            names.add(self.graph.nodes[here.node].name)
+            found.add(here)
         while prefix + symbol.op not in self.places:
             written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
-            if written is None or not written.inputs:
-                return True  # a constant, or what the function is given
+            if written is None or not written.inputs or written.op in LOWERED:
+                return True  # a constant, what the function is given, or what runs functions of its own
             if not operation(written.op).has(Trait.MOVING):
-                return False
+                return any(self._may_stand_for(node, written) for node in found)
             symbol = written.inputs[0]
-        return prefix + symbol.op in names
+        return self.places[prefix + symbol.op] in found
+
+    def _may_stand_for(self, place: int, written: Written) -> bool:
+        """Whether a node may be an op that is gone: folded to a constant, or merged with an equal one."""
+        known = self.known[place]
+        is_equal = known is not None and known.is_itself and known.written.op == written.op
+        return self.graph.nodes[place].op in CONSTANTS or is_equal
 
     @cached_property
     def not_told(self) -> dict[str, int]:
@@ -99,8 +109,12 @@ class WrittenGraph:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Nodes by their names."""
-        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+        """Nodes by their names, and by those that the script has given them."""
+        found = {node.name: place for place, node in enumerate(self.graph.nodes)}
+        for place, known in enumerate(self.known):
+            if known is not None and known.is_itself:
+                found.setdefault(known.prefix + known.op, place)
+        return found
 
     @cached_property
     def ranks(self) -> list[int]:
@@ -268,6 +282,7 @@ class WrittenGraph:
 def _names(name: str) -> Iterator[str]:
     """A node's name, and what it may have been before grappler put something behind it."""
     yield name
+    yield name.replace(REGROUPED, "")
     yield name.partition("-")[0]
     yield name.rpartition("/")[0]
 

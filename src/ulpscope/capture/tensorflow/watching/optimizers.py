@@ -107,7 +107,12 @@ class OptimizerWatcher:
         return result
 
     def _scope_of(self, optimizer: Any) -> Scope:
-        return self._tracer.open(Kind.OPTIMIZER, _op(optimizer), phase=Phase.UPDATE, optimizer=weakref.ref(optimizer))
+        scope = self._tracer.open(Kind.OPTIMIZER, _op(optimizer), phase=Phase.UPDATE)
+        if hasattr(optimizer, "get_config"):  # whose settings may be variables, which a graph's making must not read
+            scope.optimizer = weakref.ref(optimizer)
+        else:
+            scope.arguments = settings_of(optimizer)
+        return scope
 
     def _note_uses(self, scope: Scope, optimizer: Any, grads: list[Any], variables: Any) -> None:
         known = list(optimizer._trainable_variables if variables is None else variables)
