@@ -92,6 +92,16 @@ class ObservedGraph:
 
         Where there are several, the one that was read last before is meant.
         """
+        known = self._origins.get(source)
+        if known is None:
+            known = self._origins[source] = self._find_origins(source)
+        return known
+
+    @cached_property
+    def _origins(self) -> dict[Source, tuple[Source, ...]]:
+        return {}
+
+    def _find_origins(self, source: Source) -> tuple[Source, ...]:
         found, asked, waiting = [], set(), [source]
         while waiting:
             here = waiting.pop()
