@@ -1,118 +1,171 @@
-"""What a capture of TensorFlow costs: an eager Keras training step, plain and captured in turn.
+"""What a capture of TensorFlow costs: training steps, plain and captured by turns, each beside its bar.
 
-    python benchmarks/capture_tf.py                 level api, save stats
-    python benchmarks/capture_tf.py --profile       and where the time goes
+    python benchmarks/capture_tf.py                       all figures with their bars, in about five minutes
+    python benchmarks/capture_tf.py transformer --ways plain api present --rounds 12
+    python benchmarks/capture_tf.py one transformer api --profile
 
-The bar is 2.5 times the plain step. Each figure is the median of what steps took, in pairs one after the other.
+Each way of running a model lives in a process of its own. The processes take turns, a few steps each, so that all of
+them see the same machine; a figure is the best step of all turns. `cpu` is the processor time of the whole process,
+threads that write included: other people's load does not change it. Ways:
+
+    plain     without ulpscope
+    api       ulpscope.capture at level api with stats; also module, kernel; tensors is api with data
+    outside   a capture whose --steps are others
+    present   the capture has ended: what it has left in graphs
+    tfdbg2    TensorFlow's own debugger, FULL_HEALTH
+
+Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
-import pstats
-import statistics
+import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-
-import ulpscope  # noqa: E402
-
-BAR = 2.5
-WIDTH, LENGTH, BATCH, LAYERS = 128, 64, 8, 3
-
-
-class Block(keras.layers.Layer):
-    """Attention and two linear layers, as a transformer has them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = keras.layers.LayerNormalization()
-        self.attention = keras.layers.MultiHeadAttention(4, WIDTH // 4)
-        self.norm_after = keras.layers.LayerNormalization()
-        self.up = keras.layers.Dense(4 * WIDTH, activation="gelu")
-        self.down = keras.layers.Dense(WIDTH)
-
-    def call(self, inputs: Any) -> Any:
-        """Forward."""
-        normed = self.norm(inputs)
-        inputs = inputs + self.attention(normed, normed)
-        return inputs + self.down(self.up(self.norm_after(inputs)))
+WAYS: dict[str, tuple[str, ...]] = {
+    "eager": ("plain", "api", "outside"),
+    "convolutions": ("plain", "api", "outside", "module", "tfdbg2"),
+    "transformer": ("plain", "api", "outside", "module", "tfdbg2"),
+}
+BARS = {("eager", "api"): 2.5, ("convolutions", "api"): 3.0, ("transformer", "api"): 3.0}
+OUTSIDE_BAR = 1.02
+WARM_UP, STEPS, ROUNDS = 4, 5, 8
+SLOW_STEPS, SLOW_ROUNDS = 2, 2
+# Threads that write what a turn has recorded end before the next process's turn begins.
+REST_SECONDS = 0.3
 
 
-class Net(keras.Model):
-    """A small transformer."""
+class Running:
+    """A process that does steps when it is asked to."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = keras.layers.Embedding(256, WIDTH)
-        self.blocks = [Block() for _ in range(LAYERS)]
-        self.head = keras.layers.Dense(256)
+    def __init__(self, model: str, way: str) -> None:
+        self.way = way
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+        command = [sys.executable, str(Path(__file__).resolve()), "one", model, way]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, text=True, stderr=subprocess.DEVNULL, **pipes)  # type: ignore[call-overload]
 
-    def call(self, inputs: Any) -> Any:
-        """Forward."""
-        inputs = self.embed(inputs)
-        for block in self.blocks:
-            inputs = block(inputs)
-        return self.head(inputs)
+    def turn(self, steps: int) -> None:
+        """Do so many steps, and note how long the best one took."""
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        told = self._process.stdout.readline()
+        if not told:
+            raise SystemExit(f"{self.way} has ended with exit code {self._process.wait()}")
+        wall, cpu = json.loads(told)
+        self.wall += wall
+        self.cpu.append(cpu)
+
+    def end(self) -> None:
+        """Let it go."""
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve(model: str, way: str, *, profile: bool) -> None:
+    """What such a process does: prints the steps' times, and the mean processor time, of each turn."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        if way == "tfdbg2":
+            tf.debugging.experimental.enable_dump_debug_info(folder, "FULL_HEALTH", circular_buffer_size=-1)
+        step = _step(model, way, Path(folder))
+        for line in ["5"] if profile else sys.stdin:
+            if profile:
+                _profile(step)
+            _turn(step, int(line))
+
+
+def _step(model: str, way: str, folder: Path) -> Any:
+    import tensorflow_models as models
+    import ulpscope
+
+    level = {"outside": "api", "present": "api", "tensors": "api"}.get(way, way)
+    if way not in ("plain", "tfdbg2"):
+        steps = [10**6] if way == "outside" else None
+        save = "tensors" if way == "tensors" else "stats"
+        capture = ulpscope.capture(folder / "trace", level=level, save=save, steps=steps)
+        capture.__enter__()
+    step = models.MODELS[model]()
+    for _ in range(WARM_UP):
+        step()
+    if way == "present":
+        capture.__exit__(None, None, None)
+    return step
+
+
+def _turn(step: Any, steps: int) -> None:
+    step()  # what the others have left in the caches
+    wall = []
+    began = time.process_time()
+    for _ in range(steps):
+        before = time.perf_counter()
+        step()
+        wall.append(1e3 * (time.perf_counter() - before))
+    time.sleep(REST_SECONDS)
+    print(json.dumps([wall, 1e3 * (time.process_time() - began) / steps]), flush=True)
+
+
+def _profile(step: Any) -> None:
+    import cProfile
+    import pstats
+
+    profile = cProfile.Profile(time.thread_time)
+    profile.runcall(step)
+    pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+
+
+def measure(model: str, ways: tuple[str, ...], rounds: int) -> bool:
+    """All ways of running a model, by turns; whether each held its bar."""
+    running = [Running(model, way) for way in ways]
+    for number in range(rounds):
+        for one in running:
+            is_slow = one.way == "tfdbg2"
+            if not is_slow or number < SLOW_ROUNDS:
+                one.turn(SLOW_STEPS if is_slow else STEPS)
+    for one in running:
+        one.end()
+    best = {one.way: min(one.wall) for one in running}
+    processor = {one.way: min(one.cpu) for one in running}
+    held = True
+    for way in ways:
+        ratio = best[way] / best["plain"]
+        bar = OUTSIDE_BAR if way == "outside" else BARS.get((model, way))
+        held &= bar is None or ratio <= bar
+        if way == "api" and "tfdbg2" in best:
+            held &= best["api"] < best["tfdbg2"]
+        told = f"bar {bar}" if bar is not None else ""
+        print(f"{model:13} {way:8} {best[way]:9.1f} ms  x{ratio:5.2f} {told:9}", end="")
+        print(f"  cpu {processor[way]:9.1f} ms  x{processor[way] / processor['plain']:5.2f}", flush=True)
+    return held
 
 
 def main() -> int:
     """Measure and tell."""
+    if sys.argv[1:2] == ["one"]:
+        serve(sys.argv[2], sys.argv[3], profile="--profile" in sys.argv)
+        return 0
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--pairs", type=int, default=12)
-    options.add_argument("--level", default="api")
-    options.add_argument("--save", default="stats")
-    options.add_argument("--profile", action="store_true")
+    options.add_argument("models", nargs="*", choices=[[], *WAYS])
+    options.add_argument("--ways", nargs="+")
+    options.add_argument("--rounds", type=int, default=ROUNDS)
     given = options.parse_args()
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    keras.utils.set_random_seed(0)
-    model, optimizer = Net(), keras.optimizers.Adam(1e-3)
-    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    words = tf.constant(np.random.default_rng(0).integers(0, 256, (BATCH, LENGTH)))
-
-    def step() -> float:
-        began = time.perf_counter()
-        with tf.GradientTape() as tape:
-            loss = cross_entropy(words, model(words))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        loss.numpy()
-        return time.perf_counter() - began
-
-    for _ in range(2):
-        step()
-    plain, captured = [], []
-    with (
-        tempfile.TemporaryDirectory() as out,
-        ulpscope.capture(Path(out) / "trace", level=given.level, save=given.save, model=model) as capture,
-    ):
-        step()
-        for _ in range(given.pairs):
-            capture.pause()
-            plain.append(step())
-            capture.resume(model)
-            step()  # what a pause makes unknown is summarised again
-            captured.append(step())
-        if given.profile:
-            profile = cProfile.Profile()
-            profile.runcall(step)
-            pstats.Stats(profile).sort_stats("tottime").print_stats(35)
-    ratios = [one / other for one, other in zip(captured, plain, strict=True)]
-    print(f"plain step     {statistics.median(plain) * 1e3:8.1f} ms")
-    print(f"captured step  {statistics.median(captured) * 1e3:8.1f} ms")
-    print(f"ratio          {statistics.median(ratios):8.2f}   smallest {min(captured) / min(plain):.2f}, bar {BAR}")
-    return int(statistics.median(ratios) > BAR)
+    held = [measure(model, tuple(given.ways or WAYS[model]), given.rounds) for model in given.models or WAYS]
+    return int(not all(held))
 
 
 if __name__ == "__main__":

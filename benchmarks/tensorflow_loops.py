@@ -76,6 +76,27 @@ def fit_graph() -> Arrays:
     return _fit(run_eagerly=False)
 
 
+def fit_of_pipeline() -> Arrays:
+    """Keras' fit of a tf.data pipeline, several steps in one run of the graph."""
+    dataset = tf.data.Dataset.from_tensor_slices(_data()).shuffle(24, seed=1).batch(8).prefetch(1)
+    model = _model()
+    model.compile(keras.optimizers.AdamW(1e-2, clipnorm=0.5), _cross_entropy, metrics=["accuracy"])
+    history = model.fit(dataset, epochs=2, verbose=0)
+    return history.history["loss"] + history.history["accuracy"] + model.get_weights()
+
+
+def fit_mixed_bfloat16() -> Arrays:
+    return _with_policy("mixed_bfloat16", fit_graph)
+
+
+def fit_recurrent() -> Arrays:
+    """Loops inside of a graph, and their gradients."""
+    model = _recurrent_model()
+    model.compile(keras.optimizers.RMSprop(1e-2), _cross_entropy)
+    history = model.fit(*_data(), batch_size=8, shuffle=False, verbose=0)
+    return history.history["loss"] + model.get_weights()
+
+
 def fit_eager() -> Arrays:
     return _fit(run_eagerly=True)
 
@@ -97,6 +118,65 @@ def function_step() -> Arrays:
     return [one for loss, gradients in losses for one in (loss, *gradients)] + model.get_weights()
 
 
+@tf.custom_gradient
+def _clipped(x: Any) -> Any:
+    return tf.identity(x), lambda gradient: tf.clip_by_value(gradient, -0.01, 0.01)
+
+
+def function_of_rows() -> Arrays:
+    """A compiled step with an embedding, a gradient of the script's own, a loop and a branch."""
+    table = tf.Variable(np.random.default_rng(1).normal(size=(20, 4)).astype("float32"))
+    weight = tf.Variable(np.random.default_rng(2).normal(size=(4, 4)).astype("float32"))
+    optimizer = keras.optimizers.Adam(1e-2)
+    optimizer.build([table, weight])
+
+    @tf.function
+    def step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            x = tf.reduce_sum(tf.nn.embedding_lookup(table, rows), axis=1)
+            for _ in tf.range(3):
+                x = tf.cond(tf.reduce_sum(x) > 0.0, lambda x=x: tf.tanh(tf.matmul(x, weight)), lambda x=x: x + 0.1)
+            loss = tf.reduce_mean(_clipped(x) ** 2)
+        gradients = tape.gradient(loss, [table, weight])
+        optimizer.apply_gradients(zip(gradients, [table, weight], strict=True))
+        return loss, gradients[0].values, gradients[1]
+
+    made: Arrays = []
+    for inputs, _ in _batches():
+        made += step(tf.constant(np.abs(inputs[:, :3] * 5).astype("int32") % 20))
+    return [*made, table, weight]
+
+
+def function_gan() -> Arrays:
+    """Two compiled steps with an optimizer each."""
+    maker = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(6)])
+    judge = keras.Sequential([keras.layers.Dense(8, activation="leaky_relu"), keras.layers.Dense(1)])
+    maker.build((None, 4)), judge.build((None, 6))
+    for_maker, for_judge = keras.optimizers.Adam(1e-3), keras.optimizers.SGD(1e-2)
+    for_maker.build(maker.trainable_variables), for_judge.build(judge.trainable_variables)
+
+    def train(loss_of: Callable[..., Any], model: Any, optimizer: Any) -> Callable[..., Any]:
+        @tf.function
+        def step(real: Any, noise: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = loss_of(real, judge(maker(noise)))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        return step
+
+    of_maker = train(lambda _, fooled: tf.reduce_mean(tf.nn.softplus(-fooled)), maker, for_maker)
+    of_judge = train(
+        lambda real, fooled: tf.reduce_mean(tf.nn.softplus(-judge(real)) + tf.nn.softplus(fooled)), judge, for_judge
+    )
+    made: Arrays = []
+    for inputs, _ in _batches():
+        noise = tf.random.normal((8, 4))
+        made += [of_maker(tf.constant(inputs), noise), of_judge(tf.constant(inputs), noise)]
+    return made + maker.get_weights() + judge.get_weights()
+
+
 def function_inside_a_tape() -> Arrays:
     model, optimizer = _model(), keras.optimizers.Adam(1e-2)
     model.build((None, 6))
@@ -111,13 +191,17 @@ def function_inside_a_tape() -> Arrays:
     return made + model.get_weights()
 
 
-def mixed_bfloat16() -> Arrays:
+def _with_policy(policy: str, loop: Callable[[], Arrays]) -> Arrays:
     before = keras.mixed_precision.global_policy()
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    keras.mixed_precision.set_global_policy(policy)
     try:
-        return eager()
+        return loop()
     finally:
         keras.mixed_precision.set_global_policy(before)
+
+
+def mixed_bfloat16() -> Arrays:
+    return _with_policy("mixed_bfloat16", eager)
 
 
 def mixed_float16_scaled() -> Arrays:
@@ -131,11 +215,6 @@ def mixed_float16_scaled() -> Arrays:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         made += [loss, *gradients]
     return made + model.get_weights()
-
-
-@tf.custom_gradient
-def _clipped(x: Any) -> Any:
-    return tf.identity(x), lambda gradient: tf.clip_by_value(gradient, -0.01, 0.01)
 
 
 def custom_gradient() -> Arrays:
@@ -164,8 +243,8 @@ def gan() -> Arrays:
     return made + maker.get_weights() + judge.get_weights()
 
 
-def recurrent() -> Arrays:
-    model = keras.Sequential(
+def _recurrent_model() -> Any:
+    return keras.Sequential(
         [
             keras.layers.Reshape((3, 2)),
             keras.layers.LSTM(8, return_sequences=True),
@@ -173,7 +252,10 @@ def recurrent() -> Arrays:
             keras.layers.Dense(3),
         ]
     )
-    return _train(model, keras.optimizers.RMSprop(1e-2), _batches())
+
+
+def recurrent() -> Arrays:
+    return _train(_recurrent_model(), keras.optimizers.RMSprop(1e-2), _batches())
 
 
 def embedding() -> Arrays:
@@ -197,11 +279,12 @@ def data_pipeline() -> Arrays:
     return _train(_model(), keras.optimizers.Adam(1e-2), dataset)
 
 
-def _session_graph() -> tuple[Any, ...]:
+def _session_graph(*, use_resource: bool = True) -> tuple[Any, ...]:
     inputs = _V1.placeholder(tf.float32, [None, 6], name="inputs")
     labels = _V1.placeholder(tf.int32, [None], name="labels")
-    weight = _V1.get_variable("weight", [6, 3], initializer=_V1.glorot_uniform_initializer(seed=1))
-    bias = _V1.get_variable("bias", [3], initializer=_V1.zeros_initializer())
+    made = {"use_resource": use_resource}
+    weight = _V1.get_variable("weight", [6, 3], initializer=_V1.glorot_uniform_initializer(seed=1), **made)
+    bias = _V1.get_variable("bias", [3], initializer=_V1.zeros_initializer(), **made)
     logits = tf.matmul(inputs, weight) + bias
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = tf.reduce_mean(losses)
@@ -226,6 +309,14 @@ def session_run() -> Arrays:
         return _run_session(session, graph)
 
 
+def session_with_references() -> Arrays:
+    """Variables that are written in place, as TensorFlow 1 had them."""
+    with tf.Graph().as_default(), _V1.Session() as session:
+        graph = _session_graph(use_resource=False)
+        session.run(_V1.global_variables_initializer())
+        return _run_session(session, graph)
+
+
 def monitored_session() -> Arrays:
     with tf.Graph().as_default():
         graph = _session_graph()
@@ -239,7 +330,12 @@ LOOPS: dict[str, Callable[[], Arrays]] = {
         eager,
         fit_eager,
         fit_graph,
+        fit_of_pipeline,
+        fit_mixed_bfloat16,
+        fit_recurrent,
         function_step,
+        function_of_rows,
+        function_gan,
         function_inside_a_tape,
         mixed_bfloat16,
         mixed_float16_scaled,
@@ -249,6 +345,7 @@ LOOPS: dict[str, Callable[[], Arrays]] = {
         embedding,
         data_pipeline,
         session_run,
+        session_with_references,
         monitored_session,
     )
 }

@@ -23,15 +23,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from zoo.captures import Asked, Case, Run, capture_all, case_of_clean_pair, case_of_fault, missing_runs
+from zoo.captures import FAMILIES, Asked, Case, Run, capture_all, case_of_clean_pair, case_of_fault, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS
 from zoo.effects import measured
+from zoo.expectations import CleanPair, Fault
 from zoo.faults import FAULTS
 from zoo.measuring import Effect
 from zoo.printing import print_cases, print_effects, print_scores
@@ -42,15 +44,32 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def main() -> int:
-    options = parse()
-    cases = chosen_cases(options.only)
+@dataclass(frozen=True)
+class Zoo:
+    """What is captured and compared."""
+
+    program: str
+    description: str | None
+    faults: Sequence[Fault]
+    clean_pairs: Sequence[CleanPair]
+    families: Path = FAMILIES
+    prepared: str = "zoo.prepared"
+    measures: bool = True
+    """Whether faults are measured beside the noise, for which every run is captured with its data."""
+
+
+ZOO = Zoo("python -m zoo", __doc__, FAULTS, CLEAN_PAIRS)
+
+
+def main(zoo: Zoo) -> int:
+    options = parse(zoo)
+    cases = chosen_cases(zoo, options.only)
     if options.list:
         print_cases(cases)
         return 0
     with working_directory(options.traces) as work:
-        prepare(cases, work, options)
-        effects = measured(cases, work, jobs=options.jobs)
+        prepare(cases, work, options, zoo)
+        effects = measured(cases, work, jobs=options.jobs) if zoo.measures else {}
         if options.measure:
             print_effects(cases, effects)
             return 0
@@ -59,9 +78,9 @@ def main() -> int:
     return 0 if total(scores).is_passed else 1
 
 
-def parse() -> argparse.Namespace:
+def parse(zoo: Zoo) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m zoo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=zoo.program, description=zoo.description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--save", choices=["stats", "tensors"], default="stats")
     parser.add_argument("--level", choices=["module", "api", "kernel"], default="api")
@@ -74,9 +93,11 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen_cases(patterns: Sequence[str] | None) -> list[Case]:
-    faults = [case_of_fault(fault, variant) for fault in FAULTS for variant in fault.variants]
-    cases = [*faults, *(case_of_clean_pair(pair) for pair in CLEAN_PAIRS)]
+def chosen_cases(zoo: Zoo, patterns: Sequence[str] | None) -> list[Case]:
+    faults = [case_of_fault(fault, variant, zoo.families) for fault in zoo.faults for variant in fault.variants]
+    cases = [*faults, *(case_of_clean_pair(pair, zoo.families) for pair in zoo.clean_pairs)]
+    if not zoo.measures:
+        cases = [replace(case, baseline=None) for case in cases]
     if not patterns:
         return cases
     return [case for case in cases if any(fnmatch.fnmatch(case.subject.name, pattern) for pattern in patterns)]
@@ -92,12 +113,14 @@ def working_directory(kept: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace) -> None:
+def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace, zoo: Zoo) -> None:
     """Every run is captured once, with data; what `--save stats` would have left is made of that."""
-    missing = missing_runs(cases, work / "tensors")
+    save = "tensors" if zoo.measures else options.save
+    missing = missing_runs(cases, work / save)
     count = Countdown("captured", len(missing))
-    capture_all(missing, work / "tensors", asked=Asked("tensors", options.level), jobs=options.jobs, done=count)
-    if options.save == "stats":
+    asked = Asked(save, options.level)
+    capture_all(missing, work / save, asked=asked, jobs=options.jobs, done=count, prepared=zoo.prepared)
+    if options.save != save:
         (work / "stats").mkdir(exist_ok=True)
         missing = missing_runs(cases, work / "stats")
         spread(lambda run: strip(work / "tensors" / run.name, work / "stats" / run.name), missing, options.jobs)
@@ -136,4 +159,4 @@ class Countdown:
 
 if __name__ == "__main__":
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    sys.exit(main())
+    sys.exit(main(ZOO))

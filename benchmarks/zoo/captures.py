@@ -25,7 +25,7 @@ from zoo.expectations import CleanPair, Fault, Flags
 
 FAMILIES = Path(__file__).resolve().parent / "families"
 PROCESSES = {"parallel": 2}
-STARTED_ALONE = frozenset({"--threads", "--compiled", "--wrap"})
+STARTED_ALONE = frozenset({"--threads", "--compiled", "--wrap", "--onednn"})
 TIME_LIMIT = 300
 ENVIRONMENT = {
     # Without this limit, oneDNN may choose AMX for bf16 on CPUs whose kernel forbids it, and the process dies.
@@ -45,6 +45,8 @@ class Run:
 
     family: str
     flags: Flags = ()
+    families: Path = FAMILIES
+    """The folder of the family's script."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class Run:
 
     @property
     def script(self) -> list[str]:
-        return [str(FAMILIES / f"{self.family}.py"), *self.flags]
+        return [str(self.families / f"{self.family}.py"), *self.flags]
 
     @property
     def command(self) -> list[str]:
@@ -95,16 +97,16 @@ class Case:
         return tuple(run for run in runs if run is not None)
 
 
-def case_of_fault(fault: Fault, variant: str) -> Case:
+def case_of_fault(fault: Fault, variant: str, families: Path = FAMILIES) -> Case:
     noisy = () if variant == "fp32" else ("--autocast", variant)
     wrong = () if fault.fault == "none" else ("--fault", fault.fault)
-    baseline = Run(fault.family, (*fault.flags, *noisy)) if variant != "fp32" and wrong else None
-    target = Run(fault.family, (*fault.flags, *noisy, *wrong))
-    return Case(fault, variant, Run(fault.family, fault.flags), target, baseline)
+    baseline = Run(fault.family, (*fault.flags, *noisy), families) if variant != "fp32" and wrong else None
+    target = Run(fault.family, (*fault.flags, *noisy, *wrong), families)
+    return Case(fault, variant, Run(fault.family, fault.flags, families), target, baseline)
 
 
-def case_of_clean_pair(pair: CleanPair) -> Case:
-    return Case(pair, "clean", Run(pair.family, pair.reference), Run(pair.family, pair.target))
+def case_of_clean_pair(pair: CleanPair, families: Path = FAMILIES) -> Case:
+    return Case(pair, "clean", Run(pair.family, pair.reference, families), Run(pair.family, pair.target, families))
 
 
 def missing_runs(cases: Iterable[Case], directory: Path) -> list[Run]:
@@ -112,14 +114,23 @@ def missing_runs(cases: Iterable[Case], directory: Path) -> list[Run]:
     return [run for run in wanted if not (directory / run.name).exists()]
 
 
-def capture_all(runs: list[Run], directory: Path, *, asked: Asked, jobs: int, done: Callable[[Run], None]) -> None:
+def capture_all(
+    runs: list[Run],
+    directory: Path,
+    *,
+    asked: Asked,
+    jobs: int,
+    done: Callable[[Run], None],
+    prepared: str = "zoo.prepared",
+) -> None:
+    """`prepared` names the module that is imported before the runs are forked."""
     inherited = os.environ.get("PYTHONPATH")
     os.environ.update(ENVIRONMENT)
     # The fork server looks here for what it loads first.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(FAMILIES.parents[1]), *([inherited] if inherited else [])])
     directory.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["zoo.prepared"])
+    context.set_forkserver_preload([prepared])
 
     def work(run: Run) -> None:
         capture(run, directory / run.name, asked, context=context)
@@ -165,7 +176,7 @@ def run_script(script: list[str], trace: Path, log: Path, asked: Asked) -> None:
     import ulpscope
 
     sys.argv = script
-    sys.path.insert(0, str(FAMILIES))
+    sys.path.insert(0, str(Path(script[0]).parent))
     captured = ulpscope.capture(trace, save=asked.save, level=asked.level)
     with log.open("w") as told, redirect_stdout(told), redirect_stderr(told), captured:
         runpy.run_path(script[0], run_name="__main__")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.__main__ import chosen_cases
+from zoo.__main__ import ZOO, chosen_cases
 from zoo.captures import Asked, Case, capture_all, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS
 from zoo.expectations import Fault
@@ -53,7 +53,7 @@ def kernel_scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
 
 
 def scored(names: tuple[str, ...], work: Path, asked: Asked) -> dict[str, Score]:
-    cases = {case.name: case for case in chosen_cases(None)}
+    cases = {case.name: case for case in chosen_cases(ZOO, None)}
     sample = [without_baseline(cases[name]) for name in names]
     capture_all(missing_runs(sample, work), work, asked=asked, jobs=2, done=lambda run: None)
     return {case.name: compare(case, work, work / "results") for case in sample}
@@ -86,7 +86,7 @@ def test_the_zoo_is_as_large_as_it_claims() -> None:
 
 
 def test_a_case_has_two_different_runs() -> None:
-    assert all(case.reference != case.target for case in chosen_cases(None))
+    assert all(case.reference != case.target for case in chosen_cases(ZOO, None))
 
 
 def finding(**fields: object) -> dict[str, object]:
@@ -112,7 +112,7 @@ def test_an_answer_must_name_rank_and_late_step() -> None:
 
 def test_a_case_without_an_answer_is_wrong_and_one_false_alarm_fails() -> None:
     fault, clean = (
-        next(c for c in chosen_cases(None) if isinstance(c.subject, Fault) is kind) for kind in (True, False)
+        next(c for c in chosen_cases(ZOO, None) if isinstance(c.subject, Fault) is kind) for kind in (True, False)
     )
     assert not Score(fault, ()).is_right
     assert not Score(clean, (), "exit code 70").is_right

@@ -108,6 +108,50 @@ def test_subnormal_numbers_are_summed_though_kernels_flush_them(observer: GraphO
     assert told.mean == pytest.approx(float(np.float32(1e-40)), rel=1e-3)
 
 
+def test_a_reshape_has_the_row_of_what_it_was_given(observer: GraphObserver) -> None:
+    """Its row is not made again: what another run of the graph has made is another content."""
+    move = tf.function(lambda x: tf.squeeze(tf.reshape(x * 3.0, (4, 1, 5))) - 1.0)
+    for factor in (1.0, 2.0):
+        seen = Observed(observer, lambda factor=factor: move(tf.range(20.0) * factor), data=True)
+        for op in ("Mul", "Reshape", "Squeeze"):
+            (result,) = seen.of(op)
+            assert result.data is not None
+            made = summary.summarize(result.data.view(np.float32).reshape(result.shape), "float32")
+            assert row_of(result).tobytes() == made.tobytes()
+            assert mean_of(result) == 28.5 * factor
+
+
+def test_reshapes_that_run_at_once_are_not_mixed_up(observer: GraphObserver) -> None:
+    move = tf.function(lambda x: tf.reshape(x + 1.0, (50, 40)) * 2.0)
+    inputs = [tf.fill((2000,), float(number)) for number in range(40)]
+
+    def run_all() -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(move, inputs))
+
+    seen = Observed(observer, run_all)
+    sums = {result.run: row_of(result).tobytes() for result in seen.of("AddV2")}
+    assert len(sums) == 40
+    assert {result.run: row_of(result).tobytes() for result in seen.of("Reshape")} == sums
+
+
+def test_nodes_that_nobody_wants_are_not_read(observer: GraphObserver) -> None:
+    @tf.function
+    def inner(x: tf.Tensor) -> tf.Tensor:
+        return tf.sin(x, name="waste/Sin") + 1.0
+
+    observer.leave_out(["waste/Sin"])
+    try:
+        outer = tf.function(lambda x: inner(x) * tf.cos(x))
+        seen = Observed(observer, lambda: outer(tf.constant([1.0, 2.0])))
+    finally:
+        observer.leave_out([])
+    assert seen.of("Sin") == []
+    assert len(seen.of("Cos")) == len(seen.of("Mul")) == 1
+    left_out = [left for left in seen.graph().left_out if left.reason is NotRead.OPTIMIZER]
+    assert [seen.graph().nodes[left.node].op for left in left_out] == ["Sin"]
+
+
 def test_fused_nodes_are_seen_as_they_run(observer: GraphObserver) -> None:
     weight, bias = tf.random.normal((8, 4), seed=1), tf.random.normal((4,), seed=2)
     dense = tf.function(lambda x: tf.nn.relu(tf.nn.bias_add(tf.matmul(x, weight), bias)))
@@ -154,7 +198,7 @@ def test_what_is_not_read_is_counted(observer: GraphObserver) -> None:
     compiled = tf.function(lambda x: tf.exp(x) * 2.0, jit_compile=True)
     mixed = tf.function(lambda x: (compiled(x), tf.strings.as_string(x)))
     seen = Observed(observer, lambda: mixed(tf.constant([1.0])))
-    assert seen.graph().counts() == {NotRead.XLA: 1, NotRead.DTYPE: 1}
+    assert seen.graph().counts() == {NotRead.XLA: 1, NotRead.DTYPE: 1, NotRead.NO_RESULT: 2}
 
 
 def test_variables_of_a_session_are_read_before_they_are_written(observer: GraphObserver) -> None:

@@ -66,6 +66,17 @@ for step in range(5):
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 """
 
+KILLED_IN_FIT = """
+class Killer(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+model = Net(epsilon)
+model.compile(keras.optimizers.Adam(1e-2), "mse", steps_per_execution=1)
+model.fit(inputs, np.zeros((96, 3)), batch_size=24, shuffle=False, verbose=0, callbacks=[Killer()])
+"""
+
 
 def python(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, **variables}
@@ -129,6 +140,56 @@ def test_what_a_killed_script_leaves_is_readable(tmp_path: Path) -> None:
     assert updates["step"].sort().to_list() == [0, 1, 2]
     shown = python("-m", "ulpscope", "show", str(tmp_path / "trace"), "--json")
     assert json.loads(shown.stdout)
+
+
+def test_what_a_fit_in_graph_mode_leaves_when_it_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(MODEL + KILLED_IN_FIT)
+    done = python("-m", "ulpscope", "run", "-o", str(tmp_path / "trace"), "--", sys.executable, str(script))
+    assert done.returncode == 137
+    assert "ended abruptly" in done.stderr
+    (trace,) = open_trace(tmp_path / "trace").ranks
+    calls = trace.calls().collect()
+    steps = calls.filter((calls["kind"] == "compiled") & calls["op"].str.contains("step_on_iterator"))
+    assert steps["step"].to_list()[:2] == [0, 1]  # of the last one that ended, what was on its way may be lost
+    inside = calls.filter(calls["name"].str.contains("BiasAdd"))
+    assert {0, 1} <= set(inside["step"])
+
+
+def test_only_the_steps_and_ranks_that_were_asked_for(script: Path, tmp_path: Path) -> None:
+    run = ["-m", "ulpscope", "run", "-o", str(tmp_path / "trace"), "--steps", "1", "--", sys.executable, str(script)]
+    assert python(*run).returncode == 0
+    (trace,) = open_trace(tmp_path / "trace").ranks
+    calls = trace.calls().collect()
+    assert calls["step"].unique().to_list() == [1]
+    assert calls.filter(calls["name"].str.contains("BiasAdd")).height > 0
+    other = ["-m", "ulpscope", "run", "-o", str(tmp_path / "other"), "--ranks", "1", "--", sys.executable, str(script)]
+    done = python(*other, RANK="0", WORLD_SIZE="2")
+    assert done.returncode == 3
+    assert "rank 1 asked for" in done.stderr
+
+
+def test_a_tensorflow_that_is_too_old_is_refused_in_one_message(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text("__version__ = '2.11.0'\n")
+    (tmp_path / "script.py").write_text("import tensorflow\nprint('computed')\n")
+    command = [
+        "-m",
+        "ulpscope",
+        "run",
+        "-o",
+        str(tmp_path / "trace"),
+        "--",
+        sys.executable,
+        str(tmp_path / "script.py"),
+    ]
+    done = python(*command, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "computed\n")
+    assert "tensorflow 2.11.0 is too old to be captured" in done.stderr
+    assert "tensorflow 2.16 or later" in done.stderr
+    assert "ulpscope tf-dump -- CMD" in done.stderr
+    assert "msprobe" not in done.stderr
+    assert not (tmp_path / "trace" / "rank0").exists()
 
 
 def test_a_script_that_computes_nothing_is_said_so(tmp_path: Path) -> None:

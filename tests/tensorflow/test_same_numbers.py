@@ -8,7 +8,18 @@ import tensorflow_loops as loops
 import ulpscope
 from ulpscope.trace.reader import open_trace
 
-IN_GRAPHS = {"fit_graph", "function_step", "session_run", "monitored_session"}
+IN_GRAPHS = {
+    "fit_graph",
+    "fit_of_pipeline",
+    "fit_mixed_bfloat16",
+    "fit_recurrent",
+    "function_step",
+    "function_of_rows",
+    "function_gan",
+    "session_run",
+    "session_with_references",
+    "monitored_session",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -194,8 +194,8 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     assert np.array_equal(content["input", "args.0"], INPUTS[0])
     assert np.array_equal(content["parameter", "args.1"], weight.numpy())
     assert np.array_equal(content["output", "output.0"], result["output"].numpy())
-    (backward,) = calls.filter(calls["kind"] == "backward").iter_rows(named=True)
-    assert backward["forward"] == compiled["id"]
+    (backward,) = calls.filter(calls["forward"] == compiled["id"]).iter_rows(named=True)
+    assert backward["kind"] == "backward"
     gradients = [n for (role, _), n in uses_of(trace, backward["id"]).items() if role == "grad_input"]
     recorded = [np.asarray(trace.data(trace.value(number))) for number in gradients]
     assert any(np.array_equal(one, result["gradient"].numpy()) for one in recorded)
@@ -204,6 +204,79 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     recorded = trace.data(trace.value(uses_of(trace, tanh["id"])["output", "output.0"]))
     assert np.array_equal(np.asarray(recorded), result["output"].numpy())
     assert "inside a tf.function" not in trace.info.coverage.calls_unobserved
+
+
+def graph_step() -> Any:
+    model = Net()
+    model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=False)
+    for inputs in INPUTS:
+        model.train_on_batch(inputs, np.zeros((4, 1), "float32"))
+
+
+def test_at_level_module_nothing_is_read_inside_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AssertionError("nobody needs an observer")
+
+    monkeypatch.setattr(GraphObserver, "load", fail)
+    trace = captured(tmp_path / "t", graph_step, level="module")
+    calls = trace.calls().collect()
+    assert set(calls["kind"]) <= {"compiled", "module", "optimizer"}
+    steps = calls.filter(calls["op"].str.contains("step_on_data"))
+    assert steps["step"].to_list() == [0, 1, 2]
+    used = uses_of(trace, steps["id"][1])
+    assert ("parameter", "model.head.kernel") in used
+    assert used["parameter", "model.head.kernel"] != used["output", "model.head.kernel"]
+    assert trace.info.coverage.calls_unobserved["inside a tf.function"] >= STEPS
+
+
+def test_an_update_inside_of_a_graph_is_one_call_that_is_not_read(tmp_path: Path) -> None:
+    trace = captured(tmp_path / "t", graph_step)
+    second = calls_of(trace)
+    (update,) = second.filter(second["kind"] == "optimizer").iter_rows(named=True)
+    roles = {role for role, place in uses_of(trace, update["id"]) if place == "model.head.kernel"}
+    assert roles == {"gradient", "parameter", "parameter_after"}
+    assert not any("/adam/" in f"/{name}" for name in second["name"])
+    assert trace.info.coverage.calls_unobserved["inside an optimizer"] > 100
+    kernel = calls_of(captured(tmp_path / "kernel", graph_step, level="kernel"))
+    (update,) = kernel.filter(kernel["kind"] == "optimizer").iter_rows(named=True)
+    assert kernel.filter(kernel["parent"] == update["id"]).height > 50
+
+
+OPTIMIZERS = "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax Nadam Ftrl Lion Adafactor Lamb".split()
+
+
+@pytest.mark.parametrize("options", [{}, {"clipnorm": 1.0}], ids=["plain", "clipped"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_is_seen_to_run_inside_of_a_graph(name: str, options: dict[str, float], tmp_path: Path) -> None:
+    def work() -> None:
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(getattr(keras.optimizers, name)(0.01, **options), "mse", jit_compile=False)
+        for inputs in INPUTS[:2]:
+            model.train_on_batch(inputs, np.zeros((4, 1), "float32"))
+
+    calls = captured(tmp_path / "t", work).calls().collect()
+    updates = calls.filter(calls["kind"] == "optimizer")
+    assert updates["step"].sort().to_list() == [0, 1]
+    assert updates["op"].str.ends_with(f".{name}").all()
+
+
+def test_patterns_choose_nodes_of_graphs(tmp_path: Path) -> None:
+    only = captured(tmp_path / "only", graph_step, only=["*MatMul*"])
+    ops = set(only.calls().collect()["op"])
+    assert ops
+    assert all("MatMul" in op for op in ops)
+    skipped = captured(tmp_path / "skip", graph_step, skip=["*MatMul*"])
+    assert not any("MatMul" in name for name in skipped.calls().collect()["name"])
+    assert skipped.info.coverage.calls_filtered > 0
+    second = captured(tmp_path / "steps", graph_step, steps=[1])
+    assert set(second.calls().collect()["step"]) == {1}
+
+
+def test_batches_of_a_pipeline_are_counted(tmp_path: Path) -> None:
+    """What computes them runs in threads of its own."""
+    batches = tf.data.Dataset.from_tensor_slices(INPUTS).map(lambda x: x * 2.0)
+    trace = captured(tmp_path / "t", lambda: [tf.reduce_sum(batch) for batch in batches])
+    assert trace.info.coverage.calls_unobserved["inside a tf.data pipeline"] == len(INPUTS) + 1  # and the end
 
 
 def test_without_an_observer_graphs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,3 +119,22 @@ def test_every_trait_is_somebodys_and_is_asked_for(trait: Trait) -> None:
     assert names_with(trait)
     asked = re.compile(rf"\bTrait\.{trait.name}\b")
     assert any(asked.search(source) for source in SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("op", "family"),
+    [
+        ("tf.raw_ops._MklMatMul", Family.CONTRACTION),
+        ("tf.raw_ops._MklNativeFusedMatMul", Family.CONTRACTION),
+        ("tf.raw_ops._MklNativeFusedConv2D", Family.CONVOLUTION),
+        ("tf.raw_ops._MklNativeConv2DBackpropFilterWithBias", Family.CONVOLUTION),
+        ("tf.raw_ops._MklUnheardOf", Family.OTHER),
+    ],
+)
+def test_what_onednn_computes_is_the_operation_that_it_stands_for(op: str, family: Family) -> None:
+    assert operation(op).family is family
+
+
+def test_gradients_of_kinks_may_flip() -> None:
+    assert operation("tf.raw_ops.ReluGrad").has(Trait.KINKED)
+    assert operation("tf.raw_ops.ReluGrad").has(Trait.GRADIENT)

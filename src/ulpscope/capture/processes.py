@@ -107,6 +107,15 @@ OLDEST = {"torch": (2, 6), "tensorflow": (2, 16)}
 TensorFlow that comes with Keras 3."""
 
 
+_INSTEAD = {
+    "torch": "dump this run with the tool you have: dumps of msprobe and ptdbg_ascend, and forward_info files of the "
+    "API accuracy checker, are read as they are, on any machine: ulpscope compare DUMP DUMP, ulpscope check DUMP",
+    "tensorflow": "have its sessions dumped: ulpscope tf-dump -- CMD; dumps of tfdbg are read as they are, on any "
+    "machine: ulpscope compare DUMP DUMP",
+}
+"""What serves those who cannot upgrade."""
+
+
 def refuse_old_version(framework: str) -> None:
     """Say in one message what can be done with a framework that is imported and too old to be captured.
 
@@ -121,9 +130,7 @@ def refuse_old_version(framework: str) -> None:
     raise UlpscopeError(
         f"{framework} {version} is too old to be captured",
         expected=f"{framework} {wanted} or later",
-        next_step=f"upgrade {framework} to {wanted}, or dump this run with the tool you have: dumps of msprobe and "
-        "ptdbg_ascend, and forward_info files of the API accuracy checker, are read as they are, on any machine: "
-        "ulpscope compare DUMP DUMP, ulpscope check DUMP",
+        next_step=f"upgrade {framework} to {wanted}, or {_INSTEAD[framework]}",
     )
 
 

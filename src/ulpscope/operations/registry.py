@@ -26,6 +26,9 @@ from ulpscope.records.checks import Variant
 LIBRARIES = frozenset("aten prims prim c10d _c10d_functional quantized quantized_decomposed inductor".split())
 _FRAMEWORKS = ("torch", "torch_npu")
 
+TENSORFLOW_OP = "tf.raw_ops."
+"""How the names of TensorFlow's ops begin in calls: by these names it lets anybody execute one."""
+
 # Python's operators that have a reflected and an in-place form: __radd__, __iadd__.
 _MARKED = frozenset("add sub mul matmul div truediv floordiv mod divmod pow and or xor lshift rshift".split())
 
@@ -45,6 +48,9 @@ def operation_name(op: str) -> str:
         return inner[1:] if inner[:1] in ("i", "r") and inner[1:] in _MARKED else inner
     return word.strip("_") or word
 
+
+_REWRITTEN = re.compile(r"_Mkl(?:Native)?(\w+?)(?:WithBias)?")
+"""TensorFlow's operations as oneDNN computes them: _MklMatMul, _MklNativeFusedConv2D."""
 
 _GRADIENT = re.compile(r"(\w+)_backward(?:_data|_input|_weight|_overrideable)?")
 
@@ -254,6 +260,11 @@ def operation(op: str) -> Operation:
     known = _entries().get(own_word(op)) or _entries().get(name)
     if known is not None:
         return known
+    rewritten = _REWRITTEN.fullmatch(own_word(op))
+    if rewritten is not None:
+        plain = (f"{mark}{rewritten[1]}" for mark in ("", "_"))
+        known = next((_entries()[word] for word in plain if word in _entries()), Operation(name))
+        return replace(known, name=name)
     differentiated = gradient_of(name)
     if differentiated is None:
         return Operation(name)

@@ -5,6 +5,7 @@ fc1_Relu.0.1767225600900010.npy      operator or call, which output of it, and w
 Of a dump or trace with several steps (runs of a session, executions of a function), the last, unless steps are wanted.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
 from ulpscope.dialects.registry import is_trace
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import TENSORFLOW_OP
 from ulpscope.records.calls import Value
-from ulpscope.records.enums import MAKING_ROLES, ExitCode, Kind
+from ulpscope.records.enums import MAKING_ROLES, ExitCode, Kind, Role
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.remarks import remark
 from ulpscope.records.runs import IntRanges
@@ -137,22 +139,30 @@ def _told(there: Sequence[int], wanted: Sequence[int]) -> list[str]:
 
 def _of_step(rank: RankTrace, step: int, *, alone: bool) -> Iterator[NamedArray]:
     """What the calls of a step made and was saved, in their order."""
-    calls = rank.collect(rank.calls(step).select("id", "name", "kind"))
-    names = {
-        number: f"{name}_backward" if kind == Kind.BACKWARD.value else name for number, name, kind in calls.iter_rows()
-    }
+    calls = rank.collect(rank.calls(step).select("id", "name", "kind", "op"))
+    names = {number: _called(name, kind, op) for number, name, kind, op in calls.iter_rows()}
     made = pl.col("role").is_in(MAKING_ROLES)
-    uses = rank.collect(rank.tensors(step).filter(made).select("call", "role", "value"))
+    uses = rank.collect(rank.tensors(step).filter(made).select("call", "role", "place", "value"))
     values = rank.find_values(uses["value"].drop_nulls())
     slots: dict[int, int] = {}
     started = _microseconds(rank.info.started)
-    for call, _, number in uses.sort("call", maintain_order=True).iter_rows():
-        slots[call] = slot = slots.get(call, -1) + 1
+    for call, role, place, number in uses.sort("call", maintain_order=True).iter_rows():
+        slots[call] = slots.get(call, -1) + 1
+        told = re.fullmatch(r"output\.(\d+)", place) if role == Role.OUTPUT.value else None
+        slot = int(told[1]) if told else slots[call]
         value = values.get(number)
         if value is not None and value.data is not None and call in names:
             # No clock is read at a call; its number keeps the order.
             name = f"{sanitised(names[call])}.{slot}.{started + call}"
             yield NamedArray(name, partial(_stored, rank, value), "" if alone else rank.name)
+
+
+def _called(name: str, kind: str, op: str) -> str:
+    """The operator of a file's name. A node of TensorFlow's graph has its own, as in tfdbg's dumps: fc1/Relu."""
+    node, _, _ = name.rpartition(".")
+    if kind == Kind.API.value and op.startswith(TENSORFLOW_OP) and node != op:
+        return node
+    return f"{name}_backward" if kind == Kind.BACKWARD.value else name
 
 
 def _microseconds(started: str) -> int:

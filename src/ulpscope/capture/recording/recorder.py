@@ -173,10 +173,11 @@ class Recorder:
         forward: OpenCall | None = None,
         called: str | None = None,
         frame: FrameType | None = None,
+        stack: int | None = None,
     ) -> OpenCall:
         """Number a call in a module, by its operation or what it is `called`. close() records it, if it is wanted.
 
-        Its stack is that of `frame`, beyond which the one of the module's own call is known.
+        Its stack is `stack`, or that of `frame`, beyond which the one of the module's own call is known.
         """
         with self.lock:
             phase = phase or self.steps.phase
@@ -214,6 +215,8 @@ class Recorder:
                 self.counts.filtered += 1
             elif forward is not None:
                 call.stack = forward.stack
+            elif stack is not None:
+                call.stack = stack
             else:
                 call.stack = self.stacks.number(frame or sys._getframe(1), scope.stack)
             return call

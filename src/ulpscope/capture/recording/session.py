@@ -259,6 +259,12 @@ class Session(ABC):
         if affords and self._disk is None:  # every part takes room of its own
             self.recorder.guarded("end of an update", functools.partial(self.recorder.flush, ends_work=True))
 
+    def updated_in_graph(self) -> None:
+        """A graph that holds an optimizer's step has run."""
+        self.steps.note_update()
+        if self.recorder.capturing and not self.steps.in_backward:
+            self.updated()
+
     def close(self, exit: str) -> None:
         """Write what is left."""
         if os.getpid() != self._owner or self._closed:

@@ -5,6 +5,7 @@ And the modules that this code calls from outside of any other.
 
 import os
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -33,6 +34,10 @@ class StackTable:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._stacks: list[tuple[int, ...]] = []
         """Ids of codes and positions in them by turns, innermost first."""
+        self._given: dict[int, tuple[Frame, ...]] = {}
+        """Stacks that came as lines, by their numbers."""
+        self._by_lines: dict[tuple[tuple[str, int, str], ...], int] = {}
+        self._hidden_files: dict[str, bool] = {}
         self._told = 0
         self._codes: dict[int, CodeType] = {}
         self._hidden: dict[int, bool] = {}
@@ -49,10 +54,30 @@ class StackTable:
             known = self._ids[key] = self._number(key)
         return known
 
+    def hides(self, file: str) -> bool:
+        """Whether frames of a file are the framework's or ours."""
+        known = self._hidden_files.get(file)
+        if known is None:
+            known = self._hidden_files[file] = file.startswith(self._prefixes)
+        return known
+
+    def number_of(self, lines: Sequence[tuple[str, int, str]]) -> int:
+        """The id of a stack that a framework tells by lines, innermost first: file, line and function."""
+        kept = tuple(lines[:MAX_DEPTH])
+        number = self._by_lines.get(kept)
+        if number is None:
+            number = self._by_lines[kept] = len(self._stacks)
+            self._stacks.append(())
+            self._given[number] = tuple(Frame(file=file, line=line, function=name) for file, line, name in kept)
+        return number
+
     def take_fresh(self) -> list[tuple[int, tuple[Frame, ...]]]:
         """Stacks first seen since the last time this was asked."""
         fresh = []
         for number in range(self._told, len(self._stacks)):
+            if number in self._given:
+                fresh.append((number, self._given[number]))
+                continue
             codes, positions = self._stacks[number][::2], self._stacks[number][1::2]
             frames = (_frame(self._codes[code], position) for code, position in zip(codes, positions, strict=True))
             fresh.append((number, tuple(frames)))

@@ -8,13 +8,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 from tensorflow.python.framework import op_callbacks
+from tensorflow.python.training import optimizer as v1_optimizer
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
 from ulpscope.capture.recording.calls import INPUT
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.recorder import Surroundings
-from ulpscope.capture.recording.replacing import Replacements
+from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.tensorflow.about import about_tensorflow
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
 from ulpscope.capture.tensorflow.repeatable import make_repeatable
@@ -28,6 +29,7 @@ from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
 from ulpscope.capture.tensorflow.watching.optimizers import OptimizerWatcher
 from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
+from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.records.enums import Kind, Watch
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import CaptureSettings
@@ -65,14 +67,20 @@ class Session(session.Session):
                 next_step="capture steps of it instead: ulpscope run -o TRACE --steps 0-2 -- COMMAND",
             )
         super().__init__(settings, events=events)
-        self._ops = OpWatcher(self.recorder, self.scopes, is_here=self.is_here)
-        self._gradients = GradientWatcher(self, self.recorder, self._ops)
-        self._layers = LayerWatcher(self, self.recorder)
+        tracer = Tracer(self.recorder)
+        self._ops = OpWatcher(self.recorder, self.scopes, tracer, is_here=self.is_here)
+        self._gradients = GradientWatcher(self, self.recorder, self._ops, tracer)
+        self._layers = LayerWatcher(self, self.recorder, tracer)
         paths = self._layers.paths
-        self._keras = KerasWatcher(self._layers, OptimizerWatcher(self, self.recorder, paths))
-        reader = GraphReader(self.recorder, self.scopes, tell=self.tell_once)
+        optimizers = OptimizerWatcher(self, self.recorder, paths, tracer)
+        self._keras = KerasWatcher(self._layers, optimizers)
+        reader = GraphReader(self.recorder, self.scopes, tracer, tell=self.tell_once)
         self._functions = FunctionWatcher(self, self.recorder, paths, reader)
-        self._entries = Replacements(self._functions.entry, SessionWatcher(self, self.recorder, reader).entry)
+        self._entries = Replacements(
+            self._functions.entry,
+            SessionWatcher(self, self.recorder, reader).entry,
+            Replacement(v1_optimizer.Optimizer, "apply_gradients", optimizers.applied_in_session),
+        )
 
     def start(self, models: Mapping[str, Any] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""

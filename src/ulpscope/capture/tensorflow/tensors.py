@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tensorflow.python.eager import context, execute
-from tensorflow.python.framework import dtypes, ops, tensor_shape
+from tensorflow.python.framework import dtypes, ops, tensor, tensor_shape
 
 from ulpscope.capture.recording.arguments import Arguments
 from ulpscope.capture.recording.arrays import ArrayTensors
@@ -42,6 +42,8 @@ def _words(item: Any) -> Any:
 
 
 ARGUMENTS = Arguments(EAGER, _words, frozenset({dtypes.DType}))
+SYMBOLIC_ARGUMENTS = Arguments(tensor.Tensor, _words, frozenset({dtypes.DType}))
+"""While a graph is made."""
 
 
 def array_of(tensor: Any) -> Array:

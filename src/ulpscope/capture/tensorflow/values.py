@@ -50,6 +50,8 @@ class TensorFlowValues(ValueTable):
         self._met_before: dict[int, int] = {}
         self._summaries_met: dict[int, RowRef] = {}
         self._variables: dict[int, _Variable] = {}
+        self._held: dict[str, _Variable] = {}
+        """Variables of sessions, by their names."""
         self._storages = 0
         self._device_words: dict[str, str] = {}
 
@@ -85,6 +87,31 @@ class TensorFlowValues(ValueTable):
         if variable.value is None:
             variable.value = self._add(tensor, variable.writer, variable.storage, variable.writes)
         self._met[tensor._id] = variable.value
+
+    def content_has(self, tensor: Any, number: int) -> None:
+        """A tensor is a content that has a number already."""
+        self._met[tensor._id] = number
+
+    def unseen(self) -> int:
+        """The number of a tensor of a graph that nobody has read."""
+        self.counts.unsummarized["unseen"] = self.counts.unsummarized.get("unseen", 0) + 1
+        described = ("float32", (), (), "cpu", "strided", False)
+        return self._keep(ValueRow(self.counts.values, None, None, None, *described, True, None, None))
+
+    def holds(self, handle: Any, number: int) -> None:
+        """A variable was given a content that has a number already."""
+        variable = self._variable(handle)
+        if variable is not None:
+            variable.writes += 1
+            variable.value = number
+
+    def add_held(self, result: ObservedResult, name: str) -> int:
+        """The number of what a session's variable holds, as a graph has read it."""
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = _Variable(self._new_storage(), None)
+        held.writes += 1
+        return self.add_observed(result, None, storage=held.storage, version=held.writes)
 
     def known_content(self, handle: Any) -> int | None:
         """The number of what a variable held at the last time that it was looked at, if nobody has written it since."""
@@ -193,10 +220,12 @@ class TensorFlowValues(ValueTable):
             )
         )
 
-    def add_observed(self, result: ObservedResult, producer: int) -> int:
+    def add_observed(
+        self, result: ObservedResult, producer: int | None, *, storage: int | None = None, version: int = 0
+    ) -> int:
         """The number of a result that was read, and summarised, inside of a graph."""
         strides = contiguous_strides(result.shape)
-        storage, place = self._new_storage(), None
+        storage, place = self._new_storage() if storage is None else storage, None
         if self._saver is not None and result.data is not None:
             array = result.data.view(as_dtype(result.dtype).as_numpy_dtype).reshape(result.shape)
             key = (0, 0, array.shape, strides, array.dtype, False, False)
@@ -206,7 +235,7 @@ class TensorFlowValues(ValueTable):
             ValueRow(
                 self.counts.values,
                 storage,
-                0,
+                version,
                 producer,
                 result.dtype,
                 result.shape,

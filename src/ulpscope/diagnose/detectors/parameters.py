@@ -63,7 +63,9 @@ class WrittenParameter(Detector):
         tensor = place_of_parameter(evidence, birth.slot).tensor
         place = replace(place_of(evidence, evidence.slots_of[writer][0]), tensor=tensor)
         known = Evidence(unlike=Unlike(arguments=differing_arguments(evidence, writer)))
-        return Answer(FindingKind.COMPUTATION, place, known, unsaid=("error_in",))
+        updates = evidence.calls["kind"][writer] == OPTIMIZER_KIND
+        kind = FindingKind.OPTIMIZER if updates else FindingKind.COMPUTATION
+        return Answer(kind, place, known, unsaid=("error_in",))
 
 
 class Parameter(Detector):

@@ -44,6 +44,9 @@ STATS = Measured.STATS
 ForeignErrors = Mapping[tuple[int, str], float]
 """By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
 
+MOMENTA = ("exp_avg", "momentum_buffer", "momentums")
+"""Names of the state that an update is made of, in torch and in Keras."""
+
 
 @dataclass(frozen=True, slots=True)
 class Explained:
@@ -327,7 +330,7 @@ class Explainer:
 
     def _momenta(self, slot: Slot) -> list[int]:
         """What an update is made of as it goes: a momentum may have cancelled in this step."""
-        places = ((slot.pair, STATE_AFTER_ROLE, f"{slot.place}.{state}") for state in ("exp_avg", "momentum_buffer"))
+        places = ((slot.pair, STATE_AFTER_ROLE, f"{slot.place}.{state}") for state in MOMENTA)
         return [self._states[place] for place in places if place in self._states]
 
     def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:

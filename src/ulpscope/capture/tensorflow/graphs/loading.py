@@ -22,6 +22,7 @@ _FUNCTIONS = {
     "teach": ((ctypes.c_int, _ADDRESS, _ADDRESS, _NUMBER, _NUMBER), None),
     "limit": ((_NUMBER, _NUMBER), None),
     "want": ((ctypes.c_int,), None),
+    "leave_out": ((ctypes.c_char_p,), None),
     "detach": ((), _NUMBER),
     "copy": ((_ADDRESS,), None),
     "let_go": ((_ADDRESS, _NUMBER), None),

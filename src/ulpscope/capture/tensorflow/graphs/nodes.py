@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 
@@ -16,6 +17,10 @@ class NotRead(str, Enum):
     """It is a variable of a session, which others write at any time."""
     HANDED_ON = "handed_on"
     """The node gives what it was given, which was read where it was made."""
+    NO_RESULT = "no_result"
+    """The node only writes, sends or orders: what it writes is read where it is used."""
+    OPTIMIZER = "optimizer"
+    """The node belongs to an update, into which nobody wants to see."""
     FUNCTION_BODY = "function_body"
     """The node runs a function whose body nobody prepares: what happens inside is not seen."""
     XLA = "xla"
@@ -61,7 +66,7 @@ class LeftOut:
     reason: NotRead
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ObservedGraph:
     """A graph that one device executes: a function's, or what a session was asked for."""
 
@@ -78,12 +83,25 @@ class ObservedGraph:
         """How many results are not read, by reason."""
         return dict(Counter(left.reason for left in self.left_out))
 
+    @cached_property
+    def _handed_on(self) -> frozenset[tuple[int, int]]:
+        return frozenset((left.node, left.slot) for left in self.left_out if left.reason is NotRead.HANDED_ON)
+
     def origins(self, source: Source) -> tuple[Source, ...]:
         """Where a result was made: itself, or behind nodes that hand it on. A merge hands on one of several.
 
         Where there are several, the one that was read last before is meant.
         """
-        handed_on = {(left.node, left.slot) for left in self.left_out if left.reason is NotRead.HANDED_ON}
+        known = self._origins.get(source)
+        if known is None:
+            known = self._origins[source] = self._find_origins(source)
+        return known
+
+    @cached_property
+    def _origins(self) -> dict[Source, tuple[Source, ...]]:
+        return {}
+
+    def _find_origins(self, source: Source) -> tuple[Source, ...]:
         found, asked, waiting = [], set(), [source]
         while waiting:
             here = waiting.pop()
@@ -91,7 +109,7 @@ class ObservedGraph:
                 continue
             asked.add(here)
             inputs = self.nodes[here.node].inputs
-            if tuple(here) not in handed_on or not inputs:
+            if here not in self._handed_on or not inputs:
                 found.append(here)
             else:
                 waiting.append(inputs[0])

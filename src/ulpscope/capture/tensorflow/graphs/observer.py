@@ -8,6 +8,7 @@ observer.graphs()[result.graph].nodes[result.node]
 """
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,10 @@ class GraphObserver:
     def load(cls) -> "GraphObserver":
         """Graphs that TensorFlow prepares from now on can be read; raises NotCompiledError with the reason."""
         return cls(load())
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Of graphs that TensorFlow prepares from now on, nodes of these names are not read."""
+        self._library.ulpscope_leave_out("".join(f"{name}\n" for name in names).encode())
 
     def begin(self, *, data: bool = False) -> None:
         """Results are read from now on; `data`: their elements, too."""

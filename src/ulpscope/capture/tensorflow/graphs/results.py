@@ -2,8 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +38,7 @@ class ObservedRows:
         return self._rows
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedResult:
+class ObservedResult(NamedTuple):
     """One result of one node, when it was made."""
 
     sequence: int
@@ -60,15 +58,15 @@ class ObservedResult:
     iteration: int
     """Which loop, 0 outside of any, and how often it had begun anew."""
     rows: ObservedRows
-    index: int
-    """Its summary is rows.rows()[index]."""
+    row: int
+    """Its summary is rows.rows()[row]."""
     data: Bytes | None
     """Its elements, if they were asked for and there was room."""
 
     @property
     def summary(self) -> tuple[ObservedRows, int]:
         """As the table of values wants it."""
-        return self.rows, self.index
+        return self.rows, self.row
 
 
 def read_records(records: NDArray[Any], dtypes: dict[int, str], data: list[Bytes | None]) -> Iterator[ObservedResult]:

@@ -58,6 +58,7 @@ class FunctionWatcher:
     def forget_forwards(self) -> None:
         """No gradient will be asked of what was recorded until now."""
         self._made.clear()
+        self._reader.forget_forwards()
 
     def _watched(self, entry: Replacement) -> Callable[..., Any]:
         original, scopes, steps = entry.original, self._scopes, self._recorder.steps
@@ -73,18 +74,18 @@ class FunctionWatcher:
                 return self._run(about, original, function, args)
             finally:
                 if about.updates:
-                    steps.note_update()
+                    self._session.updated_in_graph()
 
         return call_flat
 
     def _run(self, about: _Function, original: Callable[..., Any], function: Any, args: tuple[Any, ...]) -> Any:
         recorder = self._recorder
+        self._reader.prepare()  # also for a step that nobody wants: graphs are prepared once
         if not recorder.capturing:
             return original(function, *args)
         call = recorder.guarded("function", self._before, about, args)
-        self._reader.prepare()
         try:
-            with self._reader.reading(call, NOT_LOOKED_INTO):
+            with self._reader.reading(call, NOT_LOOKED_INTO, function.graph, args):
                 result = original(function, *args)
         except BaseException as error:
             if call is not None:
@@ -140,8 +141,12 @@ class FunctionWatcher:
         recorder = self._recorder
         given = result if isinstance(result, (list, tuple)) else () if result is None else (result,)
         outputs = [(f"output.{n}", one) for n, one in enumerate(given) if isinstance(one, EAGER)]
+        for number, one in enumerate(given):
+            made = self._reader.result(number)
+            if made is not None and isinstance(one, EAGER):
+                recorder.values.content_has(one, made)
         written = [args[number] for number in sorted(about.written)]
-        for handle in written:
+        for handle in (one for one in written if not self._reader.has_told(one)):
             recorder.values.wrote(handle, call.id)
         if call.kind is Kind.BACKWARD:
             if call.wanted:
@@ -162,7 +167,7 @@ class FunctionWatcher:
     def _split(self, about: _Function, args: tuple[Any, ...]) -> tuple[Placed, Placed]:
         """Variables with their names, and all else with its place."""
         is_variable = self._recorder.values.is_variable
-        names = self._paths.variable_names()
+        names = self._paths.variable_names(one for one in args if is_variable(one))
         variables: Placed = []
         tensors: Placed = []
         for place, one in zip(about.places, args, strict=True):

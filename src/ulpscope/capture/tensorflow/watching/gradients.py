@@ -17,10 +17,12 @@ from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, EAGER
+from ulpscope.capture.tensorflow.watching.graph_nodes import INSIDE_PIPELINE
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
+from ulpscope.capture.tensorflow.watching.traced_gradients import GRADIENT_OP, TracedGradients
+from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.records.enums import Kind, Level, Phase, Role
 
-GRADIENT_OP = "tf.GradientTape.gradient"
 TAPE_ROOT = 0
 """Stands for a forward that no layer begins: no object has this identity."""
 
@@ -30,11 +32,12 @@ UNKNOWN_FORWARD = "backward of an op that ran before the capture"
 class GradientWatcher:
     """Stands in for tapes' beginning, for what asks for gradients, and for what computes them."""
 
-    def __init__(self, session: Session, recorder: TensorFlowRecorder, ops: OpWatcher) -> None:
+    def __init__(self, session: Session, recorder: TensorFlowRecorder, ops: OpWatcher, tracer: Tracer) -> None:
         self._session = session
         self._recorder = recorder
         self._scopes = session.scopes
         self._ops = ops
+        self._tracing = TracedGradients(session, recorder, tracer)
         self._entries = Replacements(
             Replacement(backprop.GradientTape, "__enter__", self._entered),
             Replacement(backprop.GradientTape, "gradient", self._asked),
@@ -44,11 +47,13 @@ class GradientWatcher:
 
     def install(self) -> None:
         self._entries.install()
+        self._tracing.entries.install()
         if self._recorder.settings.level is not Level.MODULE:
             pywrap_tfe.TFE_Py_RegisterGradientFunction(self._differentiate)
 
     def uninstall(self) -> None:
         self._entries.uninstall()
+        self._tracing.entries.uninstall()
         pywrap_tfe.TFE_Py_RegisterGradientFunction(self._gradient_function)
 
     def _entered(self, entry: Replacement) -> Callable[..., Any]:
@@ -67,9 +72,11 @@ class GradientWatcher:
         original, scopes, steps = entry.original, self._scopes, self._recorder.steps
 
         def next_batch(iterator: Any) -> Any:
-            is_seen = entry.is_on and not scopes.modules and context.executing_eagerly() and self._session.is_here()
-            if is_seen and steps.begins_with_data():
-                self._session.next_step()
+            if entry.is_on and context.executing_eagerly() and self._session.is_here():
+                if not scopes.modules and steps.begins_with_data():
+                    self._session.next_step()
+                if self._recorder.capturing:
+                    self._recorder.unobserved(INSIDE_PIPELINE)
             return original(iterator)
 
         return next_batch
@@ -78,8 +85,11 @@ class GradientWatcher:
         original, steps = entry.original, self._recorder.steps
 
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            if not (entry.is_on and context.executing_eagerly() and self._session.is_here()):
+            if not (entry.is_on and self._session.is_here()):
                 return original(tape, target, sources, *args, **kwargs)
+            if not context.executing_eagerly():
+                with self._tracing.asked(target):
+                    return original(tape, target, sources, *args, **kwargs)
             if self._recorder.capturing:
                 self._recorder.guarded(GRADIENT_OP, self._record_loss, target)
             steps.enter_backward()
@@ -103,7 +113,9 @@ class GradientWatcher:
     def _differentiate(self, op_name: Any, attrs: Any, *rest: Any) -> Any:
         """In the place of the function that TensorFlow asks for an op's gradients: rest[3] came in."""
         recorder, scopes = self._recorder, self._scopes
-        if not recorder.capturing or not context.executing_eagerly() or scopes.hidden:
+        if not context.executing_eagerly():
+            return self._tracing.differentiate(self._gradient_function, op_name, attrs, *rest)
+        if not recorder.capturing or scopes.hidden:
             return self._gradient_function(op_name, attrs, *rest)
         known = self._ops.forwards.get(id(attrs))
         if known is None:

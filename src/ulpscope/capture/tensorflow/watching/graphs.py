@@ -1,35 +1,44 @@
-"""What compiled observers read inside of a graph that runs becomes calls inside of the one call that the graph is."""
+"""What compiled observers read inside of a graph that runs becomes calls inside of the one call that the graph is.
+
+They are the calls that the script would have made eagerly: layers, the ops in them, the gradient of each op tied to
+it, the tape's question, the optimizer's step.
+"""
 
 import contextlib
-import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ulpscope.capture.recording.arguments import to_json
-from ulpscope.capture.recording.calls import INPUT, OUTPUT, ModuleScope, OpenCall, Scopes
-from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, NotRead, ObservedGraph, Source
+from ulpscope.capture.recording.calls import OpenCall, Scopes
+from ulpscope.capture.tensorflow.graphs.nodes import Source
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
-from ulpscope.capture.tensorflow.graphs.results import ObservedResult
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
-from ulpscope.capture.tensorflow.watching.ops import PREFIX
+from ulpscope.capture.tensorflow.watching.graph_calls import GraphRun, Kept
+from ulpscope.capture.tensorflow.watching.graph_nodes import WrittenGraph
+from ulpscope.capture.tensorflow.watching.graph_order import in_order
+from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.records.enums import Kind, Level, Phase, Save
-
-BACKWARD_SCOPES = ("gradient_tape/", "gradients/")
-"""How TensorFlow names ops that compute gradients."""
+from ulpscope.records.enums import Level, Save
 
 
 class GraphReader:
     """Reads graphs while they run, if the observer can be compiled here."""
 
-    def __init__(self, recorder: TensorFlowRecorder, scopes: Scopes, *, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, recorder: TensorFlowRecorder, scopes: Scopes, tracer: Tracer, *, tell: Callable[[str, str], None]
+    ) -> None:
         self._recorder = recorder
         self._scopes = scopes
+        self._tracer = tracer
         self._tell = tell
         self._looks = recorder.settings.level is not Level.MODULE
         self._saves = recorder.settings.save is Save.TENSORS
         self._observer: GraphObserver | None = None
+        self._left_out: int | None = None
+        """How many names the observer was told."""
         self._is_reading = False
+        self._graphs: dict[int, WrittenGraph] = {}
+        self._kept = Kept()
+        self._last: tuple[GraphRun | None, WrittenGraph | None] = (None, None)
 
     def prepare(self) -> None:
         """Before a graph runs: from now on, those that TensorFlow prepares can be read."""
@@ -39,10 +48,42 @@ class GraphReader:
                 self._observer = GraphObserver.load()
             except NotCompiledError as error:
                 self._tell("graphs", f"{error}: graphs of TensorFlow are not looked into")
+        if self._observer is not None:
+            self._leave_out_updates(self._observer)
+
+    def _leave_out_updates(self, observer: GraphObserver) -> None:
+        """Of graphs that TensorFlow prepares from now on."""
+        names = frozenset() if self._recorder.settings.level is Level.KERNEL else self._tracer.updating
+        if len(names) != self._left_out:
+            self._left_out = len(names)
+            observer.leave_out(names)
+
+    def forget_forwards(self) -> None:
+        """No gradient will be asked of what was recorded until now."""
+        self._kept.calls.clear()
+
+    def result(self, place: int | str) -> int | None:
+        """The number of what the last graph has given: the result of this index, or the tensor of this name."""
+        run, root = self._last
+        if run is None or root is None:
+            return None
+        if isinstance(place, int):
+            source = root.results.get(place)
+        else:
+            name, _, slot = place.partition(":")
+            node = root.places.get(name)
+            source = None if node is None else Source(node, int(slot or 0))
+        return None if source is None else run.result(root.graph.number, source)
+
+    def has_told(self, handle: Any) -> bool:
+        """Whether the last graph that was read has told what this variable holds after it."""
+        return id(handle) in self._kept.updated
 
     @contextlib.contextmanager
-    def reading(self, call: OpenCall | None, not_looked_into: str) -> Iterator[None]:
-        """While a graph runs that is this call."""
+    def reading(
+        self, call: OpenCall | None, not_looked_into: str, graph: Any = None, args: Sequence[Any] = ()
+    ) -> Iterator[None]:
+        """While a graph runs that is this call: the one that the script has made, and what it is given."""
         observer, recorder = self._observer, self._recorder
         if call is None or self._is_reading or observer is None:
             if call is not None and not self._is_reading:
@@ -50,6 +91,8 @@ class GraphReader:
             yield
             return
         self._is_reading = True
+        self._kept.updated.clear()
+        self._last = None, None
         recorder.guarded("graph", observer.drain)
         observer.begin(data=self._saves)
         try:
@@ -57,108 +100,24 @@ class GraphReader:
         finally:
             observer.end()
             self._is_reading = False
-            recorder.guarded("graph", self._record, observer, call, not_looked_into)
+            recorder.guarded("graph", self._record, observer, call, not_looked_into, graph, args)
 
-    def _record(self, observer: GraphObserver, call: OpenCall, not_looked_into: str) -> None:
+    def _record(
+        self, observer: GraphObserver, call: OpenCall, not_looked_into: str, graph: Any, args: Sequence[Any]
+    ) -> None:
         results = observer.drain()
-        graphs = observer.graphs()
         if not results:
             self._recorder.unobserved(not_looked_into)
-        made: dict[tuple[int, Source], int] = {}
-        for node, outputs in _in_order(results, graphs):
-            self._record_node(graphs[node[0]], node[1], outputs, made, call)
         for number in {result.graph for result in results}:
-            for reason, count in graphs[number].counts().items():
-                if reason is not NotRead.HANDED_ON:
-                    self._recorder.unobserved(f"result inside of a graph: {reason.value}", count)
-
-    def _record_node(
-        self,
-        graph: ObservedGraph,
-        number: int,
-        outputs: list[ObservedResult],
-        made: dict[tuple[int, Source], int],
-        parent: OpenCall,
-    ) -> None:
-        node, recorder = graph.nodes[number], self._recorder
-        scope = ModuleScope(parent.module, parent.module_class)
-        is_gradient = any(word in node.name for word in BACKWARD_SCOPES)
-        phase = Phase.BACKWARD if is_gradient else parent.phase
-        call = recorder.open(Kind.API, PREFIX + node.op, scope, parent=parent.id, phase=phase, called=node.name)
-        values = recorder.values
-        for result in outputs:
-            made[graph.number, Source(number, result.slot)] = values.add_observed(result, call.id)
-        if not call.wanted:
-            return
-        call.stack = parent.stack
-        placed: list[str] = []
-        for place, source in enumerate(node.inputs):
-            origins = graph.origins(source)
-            known = [made[graph.number, origin] for origin in origins if (graph.number, origin) in made]
-            if known:
-                recorder.use_number(call, INPUT, f"args.{place}", max(known))
-                placed.append(f"args.{place}")
-        for result in outputs:
-            value = made[graph.number, Source(number, result.slot)]
-            recorder.use_number(call, OUTPUT, f"output.{result.slot}", value)
-        recorder.close(call, _text(node, placed))
-
-
-def _in_order(
-    results: list[ObservedResult], graphs: list[ObservedGraph]
-) -> Iterator[tuple[tuple[int, int], list[ObservedResult]]]:
-    """Results of one execution of one node together, in an order that is the same in every run.
-
-    TensorFlow executes what does not depend on each other in any order. A graph with loops keeps the order it ran in.
-    """
-    groups: dict[tuple[int, int, int, int, int], list[ObservedResult]] = {}
-    for result in results:
-        key = (result.run, result.graph, result.node, result.frame, result.iteration)
-        groups.setdefault(key, []).append(result)
-    looping = {key[1] for key in groups if key[3]}
-    ranks = {number: _ranks(graphs[number]) for number in {key[1] for key in groups} - looping}
-    runs = {run: place for place, run in enumerate(dict.fromkeys(key[0] for key in groups))}
-    ordered = sorted(
-        enumerate(groups),
-        key=lambda item: (
-            runs[item[1][0]],
-            item[1][1],
-            ranks[item[1][1]][item[1][2]] if item[1][1] in ranks else item[0],
-        ),
-    )
-    for _, key in ordered:
-        yield (key[1], key[2]), groups[key]
-
-
-def _ranks(graph: ObservedGraph) -> dict[int, int]:
-    """Places of nodes in the order of names, each after all that it depends on."""
-    needs = {
-        number: {source.node for source in node.inputs} | set(node.controls) for number, node in enumerate(graph.nodes)
-    }
-    followers: dict[int, list[int]] = {}
-    for number, before in needs.items():
-        for one in before:
-            followers.setdefault(one, []).append(number)
-    waiting = {number: len(before) for number, before in needs.items()}
-    ready = [(graph.nodes[number].name, number) for number, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    ranks: dict[int, int] = {}
-    while ready:
-        _, number = heapq.heappop(ready)
-        ranks[number] = len(ranks)
-        for follower in followers.get(number, ()):
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                heapq.heappush(ready, (graph.nodes[follower].name, follower))
-    for number in waiting:  # what goes round in circles
-        ranks.setdefault(number, len(ranks))
-    return ranks
-
-
-def _text(node: GraphNode, placed: list[str]) -> str:
-    told: dict[str, Any] = {"args": [{"$tensor": place} for place in placed], "node": node.name}
-    if node.fused_ops:
-        told["fused_ops"] = list(node.fused_ops)
-    if node.fused_from:
-        told["fused_from"] = list(node.fused_from)
-    return to_json(told)
+            if number not in self._graphs:
+                made = self._tracer.written(graph)
+                self._graphs[number] = WrittenGraph(observer.graphs()[number], self._tracer, made)
+            for reason, count in self._graphs[number].not_told.items():
+                self._recorder.unobserved(reason, count)
+        run = GraphRun(self._recorder, self._graphs, call, args, self._kept)
+        if results:  # functions that are called from it end before it does
+            self._last = run, self._graphs[max(results, key=lambda result: result.sequence).graph]
+        observed = {number: written.graph for number, written in self._graphs.items()}
+        for execution, outputs in in_order(results, observed, lambda number: self._graphs[number].ranks):
+            run.record(execution, outputs)
+        run.close()

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -26,8 +27,8 @@ class KerasWatcher:
     def install(self) -> None:
         self._is_on = True
         for package in PACKAGES:
-            if package in sys.modules and not _is_being_imported(sys.modules[package]):
-                self._imported(package)
+            if package in sys.modules:
+                _when_imported(sys.modules[package], package, self._imported)
         for entries in self._entries.values():
             for entry in entries:
                 entry.install()
@@ -75,8 +76,25 @@ def _attribute(module: str, name: str) -> Any:
         return None
 
 
-def _is_being_imported(module: ModuleType) -> bool:
-    return bool(getattr(module.__spec__, "_initializing", False))
+def _when_imported(module: ModuleType, package: str, then: Callable[[str], None]) -> None:
+    """Now, or as soon as it has been executed: Keras itself may be what imports TensorFlow."""
+    spec = module.__spec__
+    if spec is None or not getattr(spec, "_initializing", False):
+        then(package)
+        return
+    kind: type[ModuleSpec] = type(spec)
+
+    class Executing(kind):  # type: ignore[valid-type, misc]
+        """The import system's own note of a module says when it is done."""
+
+        def __setattr__(self, name: str, told: Any) -> None:
+            super().__setattr__(name, told)
+            if name == "_initializing" and not told:
+                object.__setattr__(self, "__class__", kind)
+                if sys.modules.get(package) is module:
+                    then(package)
+
+    object.__setattr__(spec, "__class__", Executing)
 
 
 class _ImportWatch:

@@ -3,7 +3,7 @@
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -16,7 +16,8 @@ from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
-from ulpscope.capture.tensorflow.tensors import ARGUMENTS
+from ulpscope.capture.tensorflow.tensors import ARGUMENTS, SYMBOLIC_ARGUMENTS
+from ulpscope.capture.tensorflow.watching.tracing import HeldUse, Scope, Tracer, symbols
 from ulpscope.records.enums import Kind
 
 ROOT = "model"
@@ -25,8 +26,9 @@ ROOT = "model"
 class LayerWatcher:
     """Stands in for the call of every layer."""
 
-    def __init__(self, session: Session, recorder: TensorFlowRecorder) -> None:
+    def __init__(self, session: Session, recorder: TensorFlowRecorder, tracer: Tracer) -> None:
         self.paths = LayerPaths()
+        self._tracer = tracer
         self._session = session
         self._recorder = recorder
         self._scopes = session.scopes
@@ -37,9 +39,10 @@ class LayerWatcher:
         original, recorder, scopes = entry.original, self._recorder, self._scopes
 
         def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            is_seen = entry.is_on and not scopes.hidden and context.executing_eagerly() and self._session.is_here()
-            if not is_seen or _is_symbolic(args, kwargs):
+            if not entry.is_on or scopes.hidden or not self._session.is_here():
                 return original(layer, *args, **kwargs)
+            if _is_symbolic(args, kwargs) or not context.executing_eagerly():
+                return self._trace(original, layer, args, kwargs)
             if not scopes.modules and not recorder.steps.in_backward:
                 self._session.begin_outermost(id(layer))
             if not recorder.capturing:
@@ -51,6 +54,36 @@ class LayerWatcher:
 
         recorder.stacks.module_call = call_layer.__code__
         return call_layer
+
+    def _trace(self, original: Callable[..., Any], layer: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """A layer is called while a graph is made, or only to learn the shapes of what it gives."""
+        tracer, guarded = self._tracer, self._recorder.guarded
+        if tracer.hidden or _is_symbolic(args, kwargs):
+            with tracer.unseen():
+                return original(layer, *args, **kwargs)
+        scope = guarded("layer", self._scope_of, layer, args, kwargs)
+        with tracer.inside(scope):
+            result = original(layer, *args, **kwargs)
+        if scope is not None:
+            guarded("layer", self._note_results, scope, layer, result)
+        return result
+
+    def _scope_of(self, layer: Any, args: tuple[Any, ...], kwargs: Any) -> Scope:
+        kind = type(layer)
+        class_name = f"{kind.__module__}.{kind.__qualname__}"
+        path = self.paths.of(layer, self._tracer.module)
+        scope = self._tracer.open(Kind.MODULE, class_name, module=path, module_class=class_name)
+        training = kwargs.get("training")
+        placed, scope.arguments = SYMBOLIC_ARGUMENTS.to_text(
+            args, kwargs, training if training in (True, False) else None
+        )
+        scope.symbols += symbols(INPUT, placed)
+        return scope
+
+    def _note_results(self, scope: Scope, layer: Any, result: Any) -> None:
+        scope.symbols += symbols(OUTPUT, SYMBOLIC_ARGUMENTS.find_tensors(result, "output"))
+        for role, trainable in ((PARAMETER, True), (BUFFER, False)):
+            scope.held += [HeldUse(role, *named) for named in own_variables(layer, trainable=trainable)]
 
     def _run(
         self,
@@ -146,6 +179,8 @@ class LayerPaths:
     def __init__(self) -> None:
         self._paths: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._roots: list[tuple[weakref.ref[Any], str]] = []
+        self._names: dict[int, str] = {}
+        self._asked: set[int] = set()
 
     def add_root(self, root: Any, name: str | None = None) -> None:
         """Name a layer and everything in it."""
@@ -168,8 +203,18 @@ class LayerPaths:
             known = self._find(layer)
         return known or f"{parent}.<{type(layer).__name__}>"
 
-    def variable_names(self) -> dict[int, str]:
-        """Full names of the variables of all roots, by the identity of their handles."""
+    def variable_names(self, handles: Iterable[Any]) -> dict[int, str]:
+        """Full names of the variables of all roots, by the identity of their handles; these are looked for.
+
+        All layers are gone through again for a handle that was not asked for before; its `_id` no other ever has.
+        """
+        asked = {handle._id for handle in handles}
+        if not asked <= self._asked:
+            self._asked |= asked
+            self._names = self._find_names()
+        return self._names
+
+    def _find_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
         for root, path in self._roots:
             alive = root()
@@ -184,6 +229,7 @@ class LayerPaths:
         return entry[1] if entry is not None and entry[0]() is layer else None
 
     def _walk(self, root: Any, name: str) -> None:
+        self._asked.clear()
         for path, layer in inside(root):
             self._paths[id(layer)] = (weakref.ref(layer), f"{name}.{path}" if path else name)
 

@@ -1,9 +1,10 @@
 """Every op that is executed eagerly: TensorFlow tells of it by a callback, with converted inputs and its attributes.
 
-Ops in a function's graph are told of when they are made, and are no calls: their function is one, when it runs.
+Ops in a function's graph are told of when they are made, and are no calls yet: what made them is noted.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from tensorflow.core.framework import types_pb2
@@ -16,6 +17,7 @@ from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall, Scopes
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, RESOURCE, word_of
+from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import Kind, Level
 
@@ -40,25 +42,31 @@ class Signature(NamedTuple):
 class OpWatcher:
     """Makes a call of each op."""
 
-    def __init__(self, recorder: TensorFlowRecorder, scopes: Scopes, *, is_here: Callable[[], bool]) -> None:
+    def __init__(
+        self, recorder: TensorFlowRecorder, scopes: Scopes, tracer: Tracer, *, is_here: Callable[[], bool]
+    ) -> None:
         self.recorder = recorder
+        self._tracer = tracer
         self.scopes = scopes
         self.forwards: dict[int, tuple[OpenCall, Any, tuple[str, ...]]] = {}
         """Calls that a tape has recorded, by the identity of their attributes, which the tape hands to gradients."""
         self._is_here = is_here
         self._records = recorder.settings.level is not Level.MODULE
         self._looks_into_updates = recorder.settings.level is Level.KERNEL
-        self._ops: dict[Any, _Op] = {}
+        self._ops: dict[Any, Op] = {}
         self._signatures: dict[tuple[Any, ...], Signature] = {}
 
     def __call__(
         self, op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
         """TensorFlow's callback. What it gives would take the place of the op's outputs."""
-        if graph is not None or not self.recorder.capturing:
+        if graph is None and not self.recorder.capturing:
             return
         try:
-            self._executed(op_type, inputs, attrs, outputs)
+            if graph is None:
+                self._executed(op_type, inputs, attrs, outputs)
+            elif self._records and self._is_here():
+                self._tracer.made(op_type, inputs, op_name, graph)
         except BaseException as error:
             if is_interruption(error):
                 self.recorder.unobserved("interrupted")
@@ -72,7 +80,7 @@ class OpWatcher:
     def _executed(self, op_type: Any, inputs: Any, attrs: Any, outputs: Any) -> None:
         op = self._ops.get(op_type)
         if op is None:
-            op = self._ops[op_type] = _Op.of(op_type)
+            op = self._ops[op_type] = Op.of(op_type)
         if not self._is_here():
             self.recorder.counts.other_threads += 1
             return
@@ -85,7 +93,7 @@ class OpWatcher:
             return
         self._record(op, inputs, attrs, outputs)
 
-    def _record(self, op: "_Op", inputs: Any, attrs: Any, outputs: Any) -> None:
+    def _record(self, op: "Op", inputs: Any, attrs: Any, outputs: Any) -> None:
         recorder, scopes = self.recorder, self.scopes
         call = recorder.open(Kind.API, op.name, scopes.innermost, parent=scopes.parent)
         signature = self._signature(op, inputs, attrs)
@@ -111,7 +119,7 @@ class OpWatcher:
             recorder.use(call, OUTPUT, place, tensor)
         recorder.close(call, signature.text)
 
-    def _use_variable(self, op: "_Op", call: OpenCall, place: str, handle: Any, written: list[tuple[str, Any]]) -> None:
+    def _use_variable(self, op: "Op", call: OpenCall, place: str, handle: Any, written: list[tuple[str, Any]]) -> None:
         """What a variable held before it was written can be told only if it was looked at then."""
         values = self.recorder.values
         if not op.writes:
@@ -123,29 +131,29 @@ class OpWatcher:
         values.wrote(handle, call.id)
         written.append((place, handle))
 
-    def _note_writes(self, op: "_Op", inputs: Any, call: int | None) -> None:
+    def _note_writes(self, op: "Op", inputs: Any, call: int | None) -> None:
         if op.writes:
             for tensor in inputs:
                 if tensor.dtype is RESOURCE:
                     self.recorder.values.wrote(tensor, call)
 
-    def _signature(self, op: "_Op", inputs: Any, attrs: Any) -> Signature:
+    def _signature(self, op: "Op", inputs: Any, attrs: Any) -> Signature:
         ids = [id(tensor) for tensor in inputs]
         aliases = () if len(set(ids)) == len(ids) else tuple(ids.index(one) for one in ids)
         key = (op.name, len(ids), attrs, aliases)
         try:
             known = self._signatures.get(key)
         except TypeError:  # an attribute that has no hash
-            return _sign(op, len(ids), attrs, aliases)
+            return sign(op, len(ids), attrs, aliases)
         if known is None:
-            known = _sign(op, len(ids), attrs, aliases)
+            known = sign(op, len(ids), attrs, aliases)
             if len(self._signatures) >= MAX_KEPT:
                 self._signatures.clear()
             self._signatures[key] = known
         return known
 
 
-class _Op(NamedTuple):
+class Op(NamedTuple):
     """What is known of a type of op."""
 
     name: str
@@ -159,7 +167,8 @@ class _Op(NamedTuple):
     """Attributes that are element types."""
 
     @classmethod
-    def of(cls, op_type: Any) -> "_Op":
+    @cache
+    def of(cls, op_type: Any) -> "Op":
         word = op_type.decode() if isinstance(op_type, bytes) else str(op_type)
         name = PREFIX + word
         definition = op_def_registry.get(word)
@@ -179,7 +188,7 @@ class _Op(NamedTuple):
         )
 
 
-def _sign(op: _Op, count: int, attrs: Any, aliases: tuple[int, ...]) -> Signature:
+def sign(op: Op, count: int, attrs: Any, aliases: tuple[int, ...]) -> Signature:
     options = dict(zip(attrs[::2], attrs[1::2], strict=True)) if attrs else {}
     places, shape = _places(op, count, options)
     encoded = [
@@ -196,7 +205,7 @@ def _sign(op: _Op, count: int, attrs: Any, aliases: tuple[int, ...]) -> Signatur
     return Signature(tuple(places), to_json(told))
 
 
-def _places(op: _Op, count: int, options: dict[str, Any]) -> tuple[list[str], list[tuple[bool, int]]]:
+def _places(op: Op, count: int, options: dict[str, Any]) -> tuple[list[str], list[tuple[bool, int]]]:
     """The places of an op's inputs in their order, and how many each argument takes."""
     places: list[str] = []
     shape: list[tuple[bool, int]] = []

@@ -1,7 +1,7 @@
 """Sessions of tf.compat.v1: each run is one call, with what is fed and what is fetched."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,11 @@ from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall
 from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.recording.session import Session
-from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.watching.graph_calls import SESSION_RUN
 from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.records.enums import Kind
 
-RUN = "tf.compat.v1.Session.run"
 NOT_LOOKED_INTO = "inside a session's graph"
 
 WRITING = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply", "Assign", "Scatter", "ResourceScatter")
@@ -47,22 +46,26 @@ class SessionWatcher:
             self._session.begin_outermost(hash(names))
             try:
                 return self._run(
-                    names, feed_dict, lambda: original(running, fetches, feed_dict, *args, **kwargs), sys._getframe()
+                    running.graph,
+                    names,
+                    feed_dict,
+                    lambda: original(running, fetches, feed_dict, *args, **kwargs),
+                    sys._getframe(),
                 )
             finally:
                 if updates:
-                    recorder.steps.note_update()
+                    self._session.updated_in_graph()
 
         return run
 
-    def _run(self, names: tuple[str, ...], feeds: Any, run: Callable[[], Any], frame: Any) -> Any:
+    def _run(self, graph: Any, names: tuple[str, ...], feeds: Any, run: Callable[[], Any], frame: Any) -> Any:
         recorder = self._recorder
+        self._reader.prepare()  # also for a step that nobody wants: graphs are prepared once
         if not recorder.capturing:
             return run()
         call = recorder.guarded("session", self._before, feeds, frame)
-        self._reader.prepare()
         try:
-            with self._reader.reading(call, NOT_LOOKED_INTO):
+            with self._reader.reading(call, NOT_LOOKED_INTO, graph):
                 result = run()
         except BaseException as error:
             if call is not None:
@@ -75,7 +78,7 @@ class SessionWatcher:
 
     def _before(self, feeds: Any, frame: Any) -> OpenCall:
         recorder, scopes = self._recorder, self._scopes
-        call = recorder.open(Kind.COMPILED, RUN, scopes.innermost, parent=scopes.parent, frame=frame)
+        call = recorder.open(Kind.COMPILED, SESSION_RUN, scopes.innermost, parent=scopes.parent, frame=frame)
         if call.wanted and isinstance(feeds, Mapping):
             placed = [(_name(key), np.asarray(value)) for key, value in feeds.items() if not callable(value)]
             recorder.use_all(call, INPUT, [(place, array) for place, array in placed if array.dtype != object])
@@ -83,8 +86,18 @@ class SessionWatcher:
 
     def _after(self, call: OpenCall, names: tuple[str, ...], result: Any) -> None:
         if call.wanted:
-            self._recorder.use_all(call, OUTPUT, _arrays(result, "output"))
+            self._use_results(call, names, result)
         self._recorder.close(call, to_json({"args": [], "kwargs": {"fetches": list(names)}}))
+
+    def _use_results(self, call: OpenCall, names: tuple[str, ...], result: Any) -> None:
+        """What was fetched: those that a node inside has made are its results."""
+        found = list(_leaves(result, "output"))
+        for number, (place, one) in enumerate(found):
+            made = self._reader.result(names[number]) if len(names) == len(found) else None
+            if made is not None:
+                self._recorder.use_number(call, OUTPUT, place, made)
+            elif isinstance(one, (np.ndarray, np.generic)) and np.asarray(one).dtype != object:
+                self._recorder.use(call, OUTPUT, place, np.asarray(one))
 
     def _updates(self, graph: Any, names: tuple[str, ...]) -> bool:
         """Whether what is fetched writes a trainable variable on its way."""
@@ -145,13 +158,13 @@ def _source(tensor: Any) -> str:
     return str(op.name)
 
 
-def _arrays(result: Any, place: str) -> Placed:
+def _leaves(result: Any, place: str) -> Iterator[tuple[str, Any]]:
     """What was fetched, each with its place."""
-    if isinstance(result, (np.ndarray, np.generic)):
-        array = np.asarray(result)
-        return [] if array.dtype == object else [(f"{place}.0" if place == "output" else place, array)]
     if isinstance(result, Mapping):
-        return [found for key, value in result.items() for found in _arrays(value, f"{place}.{key}")]
-    if isinstance(result, (list, tuple)):
-        return [found for n, value in enumerate(result) for found in _arrays(value, f"{place}.{n}")]
-    return []
+        for key, value in result.items():
+            yield from _leaves(value, f"{place}.{key}")
+    elif isinstance(result, (list, tuple)):
+        for number, value in enumerate(result):
+            yield from _leaves(value, f"{place}.{number}")
+    else:
+        yield (f"{place}.0" if place == "output" else place), result

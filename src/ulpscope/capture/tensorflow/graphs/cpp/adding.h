@@ -1,6 +1,7 @@
 // Puts observers into graphs that are about to be executed: after grappler, placement and oneDNN's own rewriting, which
 // therefore do what they do in a run that nobody watches.
 #pragma once
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +36,12 @@ inline const char* why_not_read(const Node& node, int slot) {
   return records().can_read(type) ? nullptr : "dtype";
 }
 
+// They give the elements that they are given in the same order.
+inline bool reshapes(const Node& node) {
+  static const std::set<std::string> known = {"Reshape", "ExpandDims", "Squeeze"};
+  return known.count(node.type_string()) > 0;
+}
+
 // What a node hands to functions that no pass will see: bodies of While, If and Case that were not lowered.
 inline bool hides_functions(const Node& node) {
   static const std::set<std::string> known = {"While",         "StatelessWhile", "If",       "StatelessIf",     "Case",
@@ -44,24 +51,26 @@ inline bool hides_functions(const Node& node) {
 
 class Adding {
  public:
-  Adding(Graph* graph, int64_t number) : graph_(graph), number_(number) {}
+  Adding(Graph* graph, int64_t number, ObservedGraph* observed) : graph_(graph), number_(number), observed_(observed) {}
 
   // Numbers of nodes are their places in the definition.
-  std::string add() {
+  void add() {
     const std::vector<Node*> nodes(graph_->op_nodes().begin(), graph_->op_nodes().end());
+    for (size_t place = 0; place < nodes.size(); ++place) places_[nodes[place]] = (int64_t)place;
     for (size_t place = 0; place < nodes.size(); ++place) look_at(nodes[place], (int64_t)place);
-    return left_out_;
+    // The graph is whole at every moment: it runs with the observers that it has.
+    if (!status.ok()) leave_out(-1, -1, "failed");
   }
-
-  absl::Status status;
 
  private:
   void look_at(Node* node, int64_t place) {
     if (hides_functions(*node)) leave_out(place, -1, "function_body");
     if (node->attrs().Find("_XlaMustCompile") != nullptr) leave_out(place, -1, "xla");
+    if (node->num_outputs() == 0) leave_out(place, -1, "no_result");
+    const bool is_wanted = !unwanted().has(node->name());
     std::vector<int> slots;
     for (int slot = 0; slot < node->num_outputs(); ++slot) {
-      const char* reason = why_not_read(*node, slot);
+      const char* reason = is_wanted ? why_not_read(*node, slot) : "optimizer";
       if (reason != nullptr) {
         leave_out(place, slot, reason);
       } else {
@@ -72,7 +81,24 @@ class Adding {
   }
 
   void leave_out(int64_t place, int slot, const char* reason) {
-    left_out_ += std::to_string(place) + " " + std::to_string(slot) + " " + reason + "\n";
+    observed_->left_out += std::to_string(place) + " " + std::to_string(slot) + " " + reason + "\n";
+  }
+
+  // Whose row a node's first result has, too; -1 if nobody's.
+  int64_t same_as(const Node& node, int64_t place) {
+    const Node* made_by = &node;
+    if (reshapes(node)) {
+      const Edge* given = nullptr;
+      if (!node.input_edge(0, &given).ok() || given->src_output() != 0) return -1;
+      made_by = given->src();
+    } else if (!node.IsConstant()) {
+      return -1;
+    }
+    const auto found = places_.find(made_by);
+    if (found == places_.end()) return -1;
+    auto& known = observed_->known[found->second];
+    if (known == nullptr) known.reset(new Known(made_by->IsConstant()));
+    return found->second;
   }
 
   // Whoever uses a result waits for its observer: then nobody can have written into its memory (variables of sessions
@@ -110,7 +136,7 @@ class Adding {
     return identity;
   }
 
-  tensorflow::NodeDef definition(const Node& node, int64_t place, const std::vector<int>& slots) const {
+  tensorflow::NodeDef definition(const Node& node, int64_t place, const std::vector<int>& slots) {
     tensorflow::NodeDef made;
     // A session keeps its stateful kernels by name, over all graphs that it runs.
     made.set_name("ulpscope/observe_" + std::to_string(number_) + "_" + std::to_string(place));
@@ -119,7 +145,7 @@ class Adding {
     auto& attributes = *made.mutable_attr();
     attributes["graph"].set_i(number_);
     attributes["node"].set_i(place);
-    attributes["constant"].set_b(node.IsConstant());
+    attributes["same_as"].set_i(same_as(node, place));
     for (const int slot : slots) {
       made.add_input(node.name() + ":" + std::to_string(slot));
       attributes["slots"].mutable_list()->add_i(slot);
@@ -128,9 +154,11 @@ class Adding {
     return made;
   }
 
+  absl::Status status;
   Graph* graph_;
   int64_t number_;
-  std::string left_out_;
+  ObservedGraph* observed_;
+  std::map<const Node*, int64_t> places_;
 };
 
 // Which function this thread is preparing: the pass that adds observers is not told.
@@ -172,10 +200,7 @@ class AddObservers : public tensorflow::GraphOptimizationPass {
     }
     observed.definition = definition_of(*graph);
     if (is_cpu(device)) {
-      Adding adding(graph, number);
-      observed.left_out = adding.add();
-      // The graph is whole at every moment: it runs with the observers that it has.
-      if (!adding.status.ok()) observed.left_out += "-1 -1 failed\n";
+      Adding(graph, number, &observed).add();
     } else {
       observed.left_out = "-1 -1 device\n";
     }

@@ -1,8 +1,13 @@
 // The graphs that are observed, as they were before observers were added.
 #pragma once
 #include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+
+#include "records.h"
 
 namespace ulpscope {
 
@@ -11,6 +16,7 @@ struct ObservedGraph {
   std::string definition;  // a GraphDef without the contents of large constants
   std::string options;     // the ConfigProto's GraphOptions
   std::string left_out;    // lines: node, slot, why its result is not read
+  std::map<int64_t, std::unique_ptr<Known>> known;  // by nodes whose row is asked for again
   bool whole = false;
 };
 
@@ -40,6 +46,12 @@ class Graphs {
     const std::string* parts[] = {&graph.function, &graph.device, &graph.definition, &graph.options, &graph.left_out};
     return *parts[which];
   }
+  // Null if nobody asks for that row again.
+  Known* known(int64_t number, int64_t node) {
+    std::lock_guard<std::mutex> one(lock_);
+    const auto found = graphs_[number].known.find(node);
+    return found == graphs_[number].known.end() ? nullptr : found->second.get();
+  }
 
  private:
   std::mutex lock_;
@@ -48,6 +60,43 @@ class Graphs {
 
 inline Graphs& graphs() {
   static Graphs* all = new Graphs;
+  return *all;
+}
+
+// Names of nodes that are not to be read: those of updates, unless somebody wants to see into them.
+class Unwanted {
+ public:
+  void choose(const char* lines) {
+    std::lock_guard<std::mutex> one(lock_);
+    names_.clear();
+    std::string name;
+    for (; *lines != 0; ++lines) {
+      if (*lines != '\n') {
+        name += *lines;
+      } else {
+        names_.insert(std::move(name));
+        name.clear();
+      }
+    }
+  }
+  // A node that came out of a function bears the name that it had there behind that of the call.
+  bool has(const std::string& name) {
+    std::lock_guard<std::mutex> one(lock_);
+    if (names_.empty()) return false;
+    for (size_t start = 0;; ++start) {
+      if (names_.count(name.substr(start))) return true;
+      start = name.find('/', start);
+      if (start == std::string::npos) return false;
+    }
+  }
+
+ private:
+  std::mutex lock_;
+  std::set<std::string> names_;
+};
+
+inline Unwanted& unwanted() {
+  static Unwanted* all = new Unwanted;
   return *all;
 }
 

@@ -4,6 +4,7 @@
 using ulpscope::graphs;
 using ulpscope::Record;
 using ulpscope::records;
+using ulpscope::unwanted;
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -12,6 +13,7 @@ EXPORTED void ulpscope_teach(int dtype, void* kernel, const int32_t* table, int6
 }
 EXPORTED void ulpscope_limit(int64_t count, int64_t data_bytes) { records().limit(count, data_bytes); }
 EXPORTED void ulpscope_want(int what) { records().want((ulpscope::What)what); }
+EXPORTED void ulpscope_leave_out(const char* names) { unwanted().choose(names); }
 EXPORTED int64_t ulpscope_detach() { return records().detach(); }
 EXPORTED void ulpscope_copy(Record* target) { records().copy(target); }
 EXPORTED void ulpscope_let_go(void* data, int64_t nbytes) { records().let_go(data, nbytes); }

@@ -28,6 +28,33 @@ struct Place {
   int64_t run, graph, node, slot, frame, iteration;
 };
 
+// The row of a content that is met again: a constant's, or what a reshape gives in another shape.
+class Known {
+ public:
+  explicit Known(bool always) : always_(always) {}
+  bool tell(const Place& here, double* row) {
+    std::lock_guard<std::mutex> one(lock_);
+    const bool same = there_ && (always_ || (where_.run == here.run && where_.frame == here.frame &&
+                                             where_.iteration == here.iteration));
+    if (same) memcpy(row, row_, sizeof row_);
+    return same;
+  }
+  void keep(const Place& here, const double* row) {
+    std::lock_guard<std::mutex> one(lock_);
+    if (there_ && always_) return;
+    memcpy(row_, row, sizeof row_);
+    where_ = here;
+    there_ = true;
+  }
+
+ private:
+  std::mutex lock_;
+  const bool always_;
+  bool there_ = false;
+  Place where_ = {};
+  double row_[ROW_LENGTH];
+};
+
 // Of one element type: the compiled kernel, and what kernels of tables take besides.
 struct Summarizer {
   void* kernel;
@@ -49,8 +76,8 @@ class Records {
   void want(What what) { wanted_.store(what, std::memory_order_relaxed); }
   bool is_wanted() const { return wanted_.load(std::memory_order_relaxed) != NOTHING; }
 
-  // `known`: the row of a content that never changes, made when it is first needed.
-  void add(const Place& place, const tensorflow::Tensor& tensor, std::unique_ptr<Record>* known) {
+  // `known`: where the row may be told already. `asked_again`: where it will be asked for.
+  void add(const Place& place, const tensorflow::Tensor& tensor, Known* known, Known* asked_again) {
     std::shared_lock<std::shared_mutex> among_others(gate_);
     const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
     if (index >= (int64_t)chunks_.size() * CHUNK) {
@@ -59,12 +86,8 @@ class Records {
     }
     Record& record = at(index);
     tell(place, tensor, record);
-    if (known != nullptr && *known != nullptr) {
-      memcpy(record.row, (*known)->row, sizeof record.row);
-    } else {
-      summarize(tensor, record.row);
-      if (known != nullptr) known->reset(new Record(record));
-    }
+    if (known == nullptr || !known->tell(place, record.row)) summarize(tensor, record.row);
+    if (asked_again != nullptr) asked_again->keep(place, record.row);
     if (wanted_.load(std::memory_order_relaxed) == ROWS_AND_DATA) keep_data(tensor, record);
   }
 

@@ -1,0 +1,1 @@
+"""The fault zoo of TensorFlow and Keras: graphs, eager execution and sessions."""
