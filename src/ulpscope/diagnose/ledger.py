@@ -33,7 +33,7 @@ from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.operations.registry import ASKS_FOR_GRADIENTS
 from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Verdict
 from ulpscope.records.enums import LOSS_ROLE, Kind, Phase
 from ulpscope.records.evidence import FinalDifference, LedgerEntry, Maker, PairEvidence, Part
@@ -232,7 +232,7 @@ def _end(evidence: RankEvidence, step: int) -> tuple[int, int] | None:
     """The pair of calls at which the forward ends, and the pair of values: the loss, or the last output."""
     calls = evidence.calls
     for slot in evidence.by_role.get(LOSS_ROLE, []):
-        if calls["step"][slot.pair] == step and calls["op"][slot.pair] in STARTS_BACKWARD:
+        if calls["step"][slot.pair] == step and calls["op"][slot.pair] in ASKS_FOR_GRADIENTS:
             maker = evidence.makers[slot.values]
             return (maker, slot.values) if maker >= 0 else None
     phases = _forward_phases(evidence, step)
@@ -256,7 +256,7 @@ def is_replayable(evidence: RankEvidence, pair: int) -> bool:
     """Whether these are calls of an operation, made once, and not only the start of a backward."""
     calls = evidence.calls
     is_own = calls["kind"][pair] == Kind.API.value and not calls["recompute"][pair]
-    return is_own and calls["op"][pair] not in STARTS_BACKWARD
+    return is_own and calls["op"][pair] not in ASKS_FOR_GRADIENTS
 
 
 SOUND = "sound"

@@ -45,6 +45,8 @@ class DataSource(str, Enum):
     RANDOM = "random"
 
 
+RECORDED = "recorded."
+"""How the places of results begin that the run itself got, where these are judged: `recorded.output.0`."""
 GRADIENT = "grad."
 """How the places of gradients begin: `grad.args.0`."""
 

@@ -23,9 +23,10 @@ from ulpscope.records.calls import Value
 from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.evidence import PairEvidence
 from ulpscope.records.pairs import Pair
+from ulpscope.replay.memory import check_size
 from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
-from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
+from ulpscope.replay.torch.engine import Executed, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import factorises
 from ulpscope.replay.torch.running import (

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from ulpscope.operations.registry import is_torchs_own
 from ulpscope.records.check_runs import NOT_TESTED, WRONG, CheckedCall, CheckRun, CheckStandard, Soundness
-from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
+from ulpscope.records.checks import RECORDED, DataSource, OutputResult, Variant, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.program import head_line
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry
@@ -91,6 +91,9 @@ def statement(call: CheckedCall, language: Language = Language.EN) -> str:
     if output is None:
         return words.say("check.case", verdict=call.verdict.value, **parts)
     dtype = "" if output.dtype is None else words.say("check.dtype", dtype=shown_name(output.dtype))
+    if output.place.startswith(RECORDED):
+        place = output.place.removeprefix(RECORDED)
+        return words.say("check.output.recorded", output=shown_name(place), dtype=dtype, message=parts["message"])
     return words.say("check.output", output=shown_name(output.place), dtype=dtype, **parts)
 
 

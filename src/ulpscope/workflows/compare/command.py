@@ -24,7 +24,7 @@ from ulpscope.dialects.tables import ASCEND, TFDBG, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import judge_by, parse_standard
-from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.operations.registry import ASKS_FOR_GRADIENTS
 from ulpscope.records.enums import ExitCode, Kind, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.evidence import Ledger, Replay
@@ -400,7 +400,7 @@ def api_pairs(plan: Plan) -> int:
     """How many pairs of API calls there are, beside those that only run backwards."""
     found = 0
     for rank in plan.ranks:
-        calls = rank.calls.target.filter(pl.col("kind") == Kind.API.value, ~pl.col("op").is_in(STARTS_BACKWARD))
+        calls = rank.calls.target.filter(pl.col("kind") == Kind.API.value, ~pl.col("op").is_in(ASKS_FOR_GRADIENTS))
         found += rank.pairs.join(calls, left_on="target", right_on="id", how="semi").height
     return found
 

@@ -1,0 +1,1 @@
+"""Executes recorded calls of TensorFlow's ops again."""
