@@ -106,6 +106,8 @@ def _attributes(definition: Any, encoded: Mapping[str, Any]) -> dict[str, Any]:
         given = encoded.get(one.name)
         if given is not None:
             found[one.name] = _attribute(one, given)
+        elif one.type == "tensor":
+            raise CannotReplayError("it hands on a constant of the program")
         elif not one.HasField("default_value"):
             raise CannotReplayError(f"the trace does not tell its attribute {one.name}")
     return found

@@ -1,11 +1,14 @@
 """Definitions in float64 of ops for which TensorFlow has no such kernel, composed of ops for which it has."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered
 from ulpscope.replay.tensorflow.ops import Op
 from ulpscope.replay.tensorflow.tensors import raised
@@ -20,10 +23,59 @@ def reference_of(name: str, op: Op, *, on_cpu: bool) -> Function | None:
     if own is not None:
         reference = own.reference
         return lambda inputs: dict(enumerate(_listed(reference(*inputs, **op.attributes))))
-    if op.word in _KEPT_BY_CPU and not on_cpu:
+    plain = _without_library(op)
+    if plain.word in _KEPT_BY_CPU and not on_cpu:
         return None
-    defined = _DEFINITIONS.get(op.word)
-    return None if defined is None else lambda inputs: defined(op, inputs)
+    defined = _DEFINITIONS.get(plain.word)
+    if defined is not None:
+        return lambda inputs: defined(plain, inputs)
+    return None if plain is op else by_number(plain.retyped(raised))
+
+
+def by_number(op: Op) -> Function:
+    return lambda inputs: dict(enumerate(op.execute(inputs)))
+
+
+def _without_library(op: Op) -> Op:
+    """The op that a kernel of a library (oneDNN) stands for in a graph that was optimised."""
+    word = next((op.word.removeprefix(mark) for mark in _LIBRARIES if op.word.startswith(mark)), op.word)
+    if word == op.word:
+        return op
+    return replace(op, word=word) if word in _DEFINITIONS else _as(op, word)
+
+
+def _as(op: Op, word: str) -> Op:
+    """Another op with the attributes that both have."""
+    definition = op_def_registry.get(word)
+    if definition is None:
+        raise CannotReplayError(f"{op.word} has no definition here")
+    names = {one.name for one in definition.attr}
+    return replace(op, word=word, attributes={name: value for name, value in op.attributes.items() if name in names})
+
+
+def _fused(op: Op, inputs: list[Any]) -> Mapping[int, Any]:
+    """A product with what follows it in one kernel."""
+    base = _as(op, op.word.lstrip("_").removeprefix("Fused")).retyped(raised)
+    (result,), more = base.execute(inputs[:2]), inputs[2:]
+    for name in op.attributes.get("fused_ops", ()):
+        if name in ("BiasAdd", "Add"):
+            channels_first = name == "BiasAdd" and str(op.attributes.get("data_format", "NHWC")).startswith("NC")
+            added = more.pop(0)
+            result = result + (tf.reshape(added, [-1] + [1] * (len(result.shape) - 2)) if channels_first else added)
+        elif name in _ACTIVATIONS:
+            result = _ACTIVATIONS[name](result)
+        else:
+            raise CannotReplayError(f"what it does for {name} is not defined here")
+    return {0: result}
+
+
+def _conv_with_bias_grad(op: Op, inputs: list[Any]) -> Mapping[int, Any]:
+    """The gradients of a filter and of what was added to each channel."""
+    base, sent = _as(op, op.word.removesuffix("WithBias")), inputs[2]
+    return {
+        0: replace(base, outputs=1).retyped(raised).execute(inputs)[0],
+        1: tf.reduce_sum(sent, _channels(op, sent)[0]),
+    }
 
 
 def _listed(result: Any) -> list[Any]:
@@ -101,6 +153,16 @@ def _slope(op: Op) -> Any:
     return tf.cast(tf.cast(_number(op, "alpha", 0.2), dtype), raised(dtype))
 
 
+_LIBRARIES = ("_MklNative", "_Mkl")
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "Relu": tf.nn.relu,
+    "Relu6": tf.nn.relu6,
+    "Elu": tf.nn.elu,
+    "Tanh": tf.math.tanh,
+    "Sigmoid": tf.math.sigmoid,
+    "GeluExact": lambda x: tf.nn.gelu(x, approximate=False),
+    "GeluApproximate": lambda x: tf.nn.gelu(x, approximate=True),
+}
 _KEPT_BY_CPU = frozenset(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"))
 _DEFINITIONS: dict[str, Callable[[Op, list[Any]], Mapping[int, Any]]] = {
     "FusedBatchNorm": _batch_norm,
@@ -110,6 +172,11 @@ _DEFINITIONS: dict[str, Callable[[Op, list[Any]], Mapping[int, Any]]] = {
     "FusedBatchNormGradV2": _batch_norm_grad,
     "FusedBatchNormGradV3": _batch_norm_grad,
     "LRN": _local_norm,
+    "FusedMatMul": _fused,
+    "_FusedMatMul": _fused,
+    "FusedConv2D": _fused,
+    "_FusedConv2D": _fused,
+    "Conv2DBackpropFilterWithBias": _conv_with_bias_grad,
     "LeakyRelu": _leaky,
     "LeakyReluGrad": _leaky_grad,
 }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ulpscope.records.checks import GRADIENT
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.tensorflow.ops import Op, op_of
-from ulpscope.replay.tensorflow.references import Function, reference_of
+from ulpscope.replay.tensorflow.references import Function, by_number, reference_of
 from ulpscope.replay.tensorflow.tensors import Arrays, array_of, in_float32, raised, widened
 
 Cast = Callable[[Any], Any]
@@ -85,13 +85,19 @@ def make_recipe(recorded: RecordedCall) -> Recipe:
 def run(recipe: Recipe, feed: Feed, *, device: str) -> Ran:
     """Execute the op in its own dtypes."""
     with tf.device(device_name(device)):
-        return _execute(_by_number(recipe.op), recipe, feed, lambda dtype: dtype)
+        return _execute(by_number(recipe.op), recipe, feed, lambda dtype: dtype)
 
 
 def run_precise(recipe: Recipe, feed: Feed) -> Ran:
     """Execute the op in float64 on the CPU; what has no such kernel by its definition, or in the next precision."""
     with tf.device("/CPU:0"):
         return with_precise(recipe, lambda function, cast: _execute(function, recipe, feed, cast))
+
+
+def run_with_float64(recipe: Recipe, feed: Feed) -> Ran:
+    """Execute TensorFlow's own float64 kernel, which there may not be."""
+    with tf.device("/CPU:0"):
+        return _execute(by_number(recipe.op.retyped(raised)), recipe, feed, raised)
 
 
 def with_precise(recipe: Recipe, use: Callable[[Function, Cast], Result]) -> Result:
@@ -103,11 +109,11 @@ def with_precise(recipe: Recipe, use: Callable[[Function, Cast], Result]) -> Res
     if defined is not None:
         return use(defined, raised)
     try:
-        return use(_by_number(recipe.op.retyped(raised)), raised)
+        return use(by_number(recipe.op.retyped(raised)), raised)
     except NO_KERNEL as error:
         if recipe.op.retyped(widened) == recipe.op:
             raise CannotReplayError(NO_TRUTH) from error
-        return use(_by_number(recipe.op.retyped(widened)), in_float32)
+        return use(by_number(recipe.op.retyped(widened)), in_float32)
 
 
 def device_name(device: str) -> str:
@@ -131,10 +137,6 @@ def spread(gradients: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         elif gradient is not None:
             found[place] = array_of(gradient)
     return found
-
-
-def _by_number(op: Op) -> Function:
-    return lambda inputs: dict(enumerate(op.execute(inputs)))
 
 
 def _execute(function: Function, recipe: Recipe, feed: Feed, cast: Cast) -> Ran:

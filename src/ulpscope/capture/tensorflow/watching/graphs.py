@@ -2,8 +2,11 @@
 
 import contextlib
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from tensorflow.python.framework.dtypes import as_dtype
 
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, ModuleScope, OpenCall, Scopes
@@ -11,6 +14,7 @@ from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, NotRead, Observe
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.tensors import word_of
 from ulpscope.capture.tensorflow.watching.ops import PREFIX
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.enums import Kind, Level, Phase, Save
@@ -30,6 +34,8 @@ class GraphReader:
         self._saves = recorder.settings.save is Save.TENSORS
         self._observer: GraphObserver | None = None
         self._is_reading = False
+        self._texts: dict[tuple[int, int, tuple[str, ...]], str] = {}
+        """What is told of a node's arguments, which it is each time that it runs."""
 
     def prepare(self) -> None:
         """Before a graph runs: from now on, those that TensorFlow prepares can be read."""
@@ -101,7 +107,40 @@ class GraphReader:
         for result in outputs:
             value = made[graph.number, Source(number, result.slot)]
             recorder.use_number(call, OUTPUT, f"output.{result.slot}", value)
-        recorder.close(call, _text(node, placed))
+        recorder.close(call, self._text(graph, number, placed))
+
+    def _text(self, graph: ObservedGraph, number: int, placed: list[str]) -> str:
+        key = graph.number, number, tuple(placed)
+        known = self._texts.get(key)
+        if known is None:
+            known = self._texts[key] = _text(graph.nodes[number], placed)
+        return known
+
+
+def _options(definition: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes of a node as those of an op that is executed eagerly are told; functions and constants are not."""
+    for name, attribute in sorted(definition.attr.items()):
+        kind = attribute.WhichOneof("value")
+        if name.startswith("_") or kind in (None, "func", "tensor", "placeholder"):
+            continue
+        if kind == "list":
+            fields = attribute.list.ListFields()
+            found = [
+                (field.name, one) for field, many in fields for one in many if field.name not in ("func", "tensor")
+            ]
+            yield name, [_option(word, one) for word, one in found]
+        else:
+            yield name, _option(kind, getattr(attribute, kind))
+
+
+def _option(kind: str, value: Any) -> Any:
+    if kind == "type":
+        return {"$dtype": word_of(as_dtype(value))}
+    if kind == "shape":
+        return None if value.unknown_rank else [dim.size for dim in value.dim]
+    if kind == "f" and not math.isfinite(value):
+        return {"$float": repr(value)}
+    return value.decode(errors="replace") if kind == "s" else value
 
 
 def _in_order(
@@ -156,7 +195,11 @@ def _ranks(graph: ObservedGraph) -> dict[int, int]:
 
 
 def _text(node: GraphNode, placed: list[str]) -> str:
-    told: dict[str, Any] = {"args": [{"$tensor": place} for place in placed], "node": node.name}
+    told: dict[str, Any] = {"args": [{"$tensor": place} for place in placed]}
+    options = dict(_options(node.definition))
+    if options:
+        told["kwargs"] = options
+    told["node"] = node.name
     if node.fused_ops:
         told["fused_ops"] = list(node.fused_ops)
     if node.fused_from:
