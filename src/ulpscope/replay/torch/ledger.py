@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,6 +23,7 @@ from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.evidence import PairEvidence
 from ulpscope.records.pairs import Pair
 from ulpscope.replay.memory import check_size
+from ulpscope.replay.pairs import evidence_of_pair
 from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, tf32_roundoff
@@ -194,28 +194,18 @@ class ReplayedPair:
     crossed: Ran | None
     """The reference's call with the target's inputs, where the two calls' arguments differ."""
 
+    def with_sides(self, sides: Pair[ReplayedCall]) -> "ReplayedPair":
+        """The same pair, its calls taken otherwise."""
+        return replace(self, sides=sides)
+
     def evidence(self) -> list[PairEvidence]:
         """Outputs and gradients that both runs have."""
-        reference, target = self.sides.reference.evidence(), self.sides.target.evidence()
-        exact = Pair(results(self.sides.reference.precise), results(self.sides.target.precise))
         crossed = {} if self.crossed is None else results(self.crossed)
-        found = []
-        for place, each in target.items():
-            other = reference.get(place)
-            if other is None or other.exact.shape != each.exact.shape or place not in exact.target:
-                continue
-            found.append(
-                PairEvidence(
-                    place=place,
-                    direction=each.direction,
-                    reference=other,
-                    target=each,
-                    exact_reference=_floats(exact.reference.get(place), other),
-                    exact_target=_floats(exact.target.get(place), each),
-                    crossed=to_array(crossed[place]) if place in crossed else None,
-                )
-            )
-        return found
+        return evidence_of_pair(
+            self.sides.map(lambda side: side.evidence()),
+            self.sides.map(lambda side: {place: to_array(tensor) for place, tensor in results(side.precise).items()}),
+            {place: to_array(tensor) for place, tensor in crossed.items()},
+        )
 
 
 def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> ReplayedPair:
@@ -235,14 +225,6 @@ def _plain(recorded: RecordedCall) -> Any:
     arguments = recorded.call.arguments
     items = [*arguments.get("args", []), *arguments.get("kwargs", {}).values()]
     return [recorded.call.op, sorted(json.dumps(item, sort_keys=True) for item in items if "$tensor" not in str(item))]
-
-
-def _floats(tensor: Tensor | None, evidence: OutputEvidence) -> NDArray[Any]:
-    """The truth for the inputs as stored; where a result was judged by what it selects, that."""
-    found = None if tensor is None else to_array(tensor)
-    if found is None or found.shape != evidence.exact.shape or found.dtype != evidence.exact.dtype:
-        return np.asarray(evidence.exact)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
