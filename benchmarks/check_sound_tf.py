@@ -107,8 +107,10 @@ def tell(rows: list[Row], *, seconds: float) -> int:
         print(
             f"{dtype:10} {sum(counts.values()):6} " + ", ".join(f"{number} {word}" for word, number in counts.items())
         )
-    for reason, number in Counter(row.message for row in rows if row.verdict is Verdict.SKIP).most_common():
-        print(f"  SKIP {number}: {reason}")
+    skipped = [row for row in rows if row.verdict is Verdict.SKIP]
+    for reason, number in Counter(row.message for row in skipped).most_common():
+        ops = {row.op.rpartition(".")[2] for row in skipped if row.message == reason}
+        print(f"  SKIP {number}: {reason} ({', '.join(sorted(ops))})")
     failing = [row for row in rows if row.verdict is Verdict.FAIL]
     unproven = [row for row in failing if not is_proven(row)]
     print(f"{len(failing)} FAIL, {len(failing) - len(unproven)} of them proven finds; {seconds:.0f} s")

@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import Family, operation
 from ulpscope.records.checks import OutputEvidence, Rule, ShareEvidence
 
 ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
 ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
+# TF32 keeps 10 bits of the significand, as float16 does.
+ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 
 # Fewer have tails: with 2 runs, 12 of 255 sound results looked wrong.
 PERTURBATIONS = 6
@@ -29,6 +32,15 @@ UNIFORM = 12**0.5
 
 Arrays = dict[str, NDArray[np.generic]]
 Evidence = OutputEvidence | ShareEvidence
+
+
+def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
+    """What the operands of this operation are rounded to where TF32 is allowed; none where it does not apply."""
+    family = operation(op).family
+    allowed = (products and family is Family.CONTRACTION) or (
+        by_cudnn and family in (Family.CONVOLUTION, Family.RECURRENT)
+    )
+    return ROUNDOFF_TF32 if allowed else None
 
 
 def squared_change(

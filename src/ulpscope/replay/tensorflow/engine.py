@@ -33,7 +33,7 @@ from ulpscope.replay.tensorflow.composing import measure_composition
 from ulpscope.replay.tensorflow.evidence import compare, measure_reductions, measure_sensitivity
 from ulpscope.replay.tensorflow.running import Feed, Ran, Recipe, make_recipe, run, run_precise
 from ulpscope.replay.tensorflow.tensors import to_floats
-from ulpscope.replay.yardsticks import ROUNDOFF_64, refined, unrefined
+from ulpscope.replay.yardsticks import ROUNDOFF_64, refined, tf32_roundoff, unrefined
 from ulpscope.trace.reader import RankTrace
 
 NOT_SAVED = "the whole numbers that say what it does were not saved, and cannot be told"
@@ -57,10 +57,10 @@ class Engine:
         feed = self.feed(case, recorded, rank)
         ran = self._run(case, recorded, recipe, feed)
         precise = run_precise(recipe, feed)
-        found = compare(recipe, feed, ran, precise)
+        found = compare(recipe, feed, ran, precise, inside=self._inside(recipe, feed))
         if case.source is DataSource.REAL:
             kept = other_than(saved_results(recorded, rank), ran)
-            found += compare(recipe, feed, kept, precise, prefix=RECORDED)
+            found += compare(recipe, feed, kept, precise, prefix=RECORDED, inside=inside_of(recipe, recorded, rank))
         return Executed(recipe, feed, precise, found)
 
     def _run(self, case: CaseId, recorded: RecordedCall, recipe: Recipe, feed: Feed) -> Ran:
@@ -75,6 +75,13 @@ class Engine:
         if drawn and case.variant is not Variant.LONG and not _as_recorded(recorded, ran):
             raise CannotReplayError(NOT_SAVED)
         return ran
+
+    def _inside(self, recipe: Recipe, feed: Feed) -> float | None:
+        """What this device rounds float32 operands to because TensorFlow lets it: TF32."""
+        allowed = tf.config.experimental.tensor_float_32_execution_enabled()
+        single = any(array.dtype == np.float32 for array in feed.tensors.values())
+        on_cpu = self._device.startswith("cpu")
+        return None if on_cpu or not single else tf32_roundoff(recipe.name, products=allowed, by_cudnn=allowed)
 
     def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
         """What the case is executed with."""
@@ -109,6 +116,13 @@ class Engine:
             shapes = rank.collect(rank.values().select(pl.col("shape").explode().unique()))["shape"]
             self._known[rank.name] = frozenset(shapes.drop_nulls().to_list())
         return self._known[rank.name]
+
+
+def inside_of(recipe: Recipe, recorded: RecordedCall, rank: RankTrace) -> float | None:
+    """The same of the run's device; TensorFlow allows it unless it is told otherwise."""
+    allowed = bool(rank.info.environment.get("switches", {}).get("tensor_float_32", True))
+    single = any(value.dtype == "float32" for value in recorded.inputs.values())
+    return None if recipe.on_cpu or not single else tf32_roundoff(recipe.name, products=allowed, by_cudnn=allowed)
 
 
 def saved_results(recorded: RecordedCall, rank: RankTrace) -> Ran:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,19 +36,23 @@ def roundoff(array: NDArray[Any]) -> float:
     return 0.0 if known is None else known.unit_roundoff
 
 
-def compare(recipe: Recipe, feed: Feed, ran: Ran, precise: Ran, *, prefix: str = "") -> list[OutputEvidence]:
-    """Evidence for all outputs and gradients; places get the prefix."""
-    true = precise.results()
-    return [
-        _one(recipe, feed, place, computed, true[place], prefix=prefix)
-        for place, computed in ran.results().items()
-        if place in true
-    ]
+def compare(
+    recipe: Recipe, feed: Feed, ran: Ran, precise: Ran, *, prefix: str = "", inside: float | None = None
+) -> list[OutputEvidence]:
+    """Evidence for all outputs and gradients; places get the prefix.
+
+    `inside`: what a device is known to round operands to before it multiplies them.
+    """
+    true, found = precise.results(), []
+    for place, computed in ran.results().items():
+        if place in true:
+            each = _one(recipe, feed, place, computed, true[place])
+            coarsest = max(inside or 0.0, each.input_roundoff)
+            found.append(replace(each, place=f"{prefix}{place}", input_roundoff=coarsest))
+    return found
 
 
-def _one(
-    recipe: Recipe, feed: Feed, place: str, computed: NDArray[Any], exact: NDArray[Any], *, prefix: str
-) -> OutputEvidence:
+def _one(recipe: Recipe, feed: Feed, place: str, computed: NDArray[Any], exact: NDArray[Any]) -> OutputEvidence:
     if is_float(computed) and roundoff(computed) <= roundoff(exact) and roundoff(computed) > ROUNDOFF_64:
         raise CannotReplayError(NO_TRUTH)
     backward = place.startswith(GRADIENT)
@@ -60,7 +65,7 @@ def _one(
         rule, dtype = Rule.EXACT, word_of(source)
         computed, exact = (_selected(recipe, source, feed, each) for each in (computed, exact))
     return OutputEvidence(
-        place=f"{prefix}{place}",
+        place=place,
         direction=Direction.BACKWARD if backward else Direction.FORWARD,
         rule=rule,
         dtype=dtype,

@@ -118,7 +118,8 @@ def _attribute(one: Any, given: Any) -> Any:
     if kind in ("func", "tensor"):
         raise CannotReplayError(f"its attribute {one.name} is a {'function' if kind == 'func' else 'constant'}")
     if one.type.startswith("list("):
-        return [_plain(kind, item) for item in given]
+        items = given["$tuple"] if isinstance(given, dict) and "$tuple" in given else given
+        return [_plain(kind, item) for item in items]
     return _plain(kind, given)
 
 

@@ -18,12 +18,12 @@ from ulpscope.records.checks import GRADIENT
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.tensorflow.ops import Op, op_of
 from ulpscope.replay.tensorflow.references import Function, by_number, reference_of
-from ulpscope.replay.tensorflow.tensors import Arrays, array_of, in_float32, raised, widened
+from ulpscope.replay.tensorflow.tensors import Arrays, array_of, raised
 
 Cast = Callable[[Any], Any]
 Result = TypeVar("Result")
 
-NO_TRUTH = "this TensorFlow has no kernel of it in a higher precision"
+NO_TRUTH = "this TensorFlow has no float64 kernel of it"
 SIDE = 64
 NO_KERNEL = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.UnimplementedError, TypeError)
 """What TensorFlow answers where an op has no kernel for an element type."""
@@ -89,7 +89,7 @@ def run(recipe: Recipe, feed: Feed, *, device: str) -> Ran:
 
 
 def run_precise(recipe: Recipe, feed: Feed) -> Ran:
-    """Execute the op in float64 on the CPU; what has no such kernel by its definition, or in the next precision."""
+    """Execute the op in float64 on the CPU; what has no such kernel by its definition."""
     with tf.device("/CPU:0"):
         return with_precise(recipe, lambda function, cast: _execute(function, recipe, feed, cast))
 
@@ -101,9 +101,9 @@ def run_with_float64(recipe: Recipe, feed: Feed) -> Ran:
 
 
 def with_precise(recipe: Recipe, use: Callable[[Function, Cast], Result]) -> Result:
-    """Use the function that computes the op as precisely as can be, which takes tensors of the types that `cast` gives.
+    """Use the function that computes the op in float64: a definition of it, or TensorFlow's own kernel.
 
-    Float32 will do as the truth for coarser types only: what float32 itself computes has no truth there.
+    Float32 would be no truth, not even for coarser types: what is wrong may be wrong there, too.
     """
     defined = reference_of(recipe.name, recipe.op, on_cpu=recipe.on_cpu)
     if defined is not None:
@@ -111,9 +111,7 @@ def with_precise(recipe: Recipe, use: Callable[[Function, Cast], Result]) -> Res
     try:
         return use(by_number(recipe.op.retyped(raised)), raised)
     except NO_KERNEL as error:
-        if recipe.op.retyped(widened) == recipe.op:
-            raise CannotReplayError(NO_TRUTH) from error
-        return use(by_number(recipe.op.retyped(widened)), in_float32)
+        raise CannotReplayError(NO_TRUTH) from error
 
 
 def device_name(device: str) -> str:

@@ -15,7 +15,6 @@ Arrays = Mapping[str, NDArray[Any]]
 _RAISED = {
     tf.float16: tf.float64, tf.bfloat16: tf.float64, tf.float32: tf.float64, tf.complex64: tf.complex128,
 }  # fmt: skip
-_HALVES = (tf.float16, tf.bfloat16)
 
 
 def tf_dtype(name: str) -> Any:
@@ -34,15 +33,6 @@ def word_of(array: NDArray[Any]) -> str:
 def raised(dtype: Any) -> Any:
     """The element type in which a reference computes what has this one."""
     return _RAISED.get(dtype, dtype)
-
-
-def widened(dtype: Any) -> Any:
-    """Float32 for what is coarser: the yardstick where no float64 is to be had."""
-    return tf.float32 if dtype in _HALVES else dtype
-
-
-def in_float32(dtype: Any) -> Any:
-    return tf.float32 if dtype.is_floating else dtype
 
 
 def is_float(array: NDArray[Any]) -> bool:

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, FLOATING
-from ulpscope.operations.registry import Family, operation
+from ulpscope.numerics.dtypes import FLOATING
 from ulpscope.records.calls import Value
 from ulpscope.records.checks import CaseId, OutputEvidence, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
@@ -39,14 +38,12 @@ from ulpscope.replay.torch.running import (
     run_precise,
 )
 from ulpscope.replay.torch.tensors import case_tensor, to_array
-from ulpscope.replay.yardsticks import ROUNDOFF_64, refined, unrefined
+from ulpscope.replay.yardsticks import ROUNDOFF_64, refined, tf32_roundoff, unrefined
 from ulpscope.trace.reader import RankTrace
 
 # A share of a half is told from a wrong one by about so many draws.
 ENOUGH_DRAWS = 64
 MOST_REPEATED = 64
-# TF32 keeps 10 bits of the significand, as float16 does.
-ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 
 
 class Engine:
@@ -126,15 +123,6 @@ class Engine:
             },
             {place: tensor(f"grad.{place}", value, Variant.RECORDED) for place, value in grads.items()},
         )
-
-
-def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
-    """What the operands of this operation are rounded to where TF32 is allowed; none where it does not apply."""
-    family = operation(op).family
-    allowed = (products and family is Family.CONTRACTION) or (
-        by_cudnn and family in (Family.CONVOLUTION, Family.RECURRENT)
-    )
-    return ROUNDOFF_TF32 if allowed else None
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ulpscope.replay.memory import check_size
 from ulpscope.replay.pairs import evidence_of_pair
 from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
-from ulpscope.replay.torch.engine import Executed, tf32_roundoff
+from ulpscope.replay.torch.engine import Executed
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import factorises
 from ulpscope.replay.torch.running import (
@@ -41,6 +41,7 @@ from ulpscope.replay.torch.running import (
     run_precise,
 )
 from ulpscope.replay.torch.tensors import saved_tensor, to_array, torch_dtype
+from ulpscope.replay.yardsticks import tf32_roundoff
 from ulpscope.trace.reader import RankTrace
 
 
