@@ -5,18 +5,21 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from checked import Wrong, capture, check, with_wrong_kernel
+from checked import Wrong, call_of, capture, check, with_wrong_kernel
 from numpy.typing import NDArray
 
+from ulpscope.dialects.opening import open_run
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import CaseResult, Variant, Verdict
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.workflows.check.command import plan_overflow, plan_perturb
 
 
@@ -184,3 +187,40 @@ def test_nodes_of_a_graph_are_executed_as_they_were_even_fused_ones(tmp_path: Pa
     # TensorFlow names kernels of oneDNN its own way (_MklSoftmax, _MklNativeFusedConv2D).
     for word in ("Softmax", "Mean", "Conv2D", "MatMul"):
         assert [told for op, told in found.items() if word in op] == [(Verdict.PASS, "")], word
+
+
+def test_ops_that_reach_out_are_never_executed(trace: Path) -> None:
+    from ulpscope.replay.tensorflow.ops import op_of
+
+    (rank,) = open_run(trace).ranks
+    recorded = call_of(rank, "Erf.0")
+    for op in ("PyFuncStateless", "DebugIdentity", "ReadFile", "WriteFile", "Print", "Save"):
+        with pytest.raises(CannotReplayError, match=r"reaches out|texts"):
+            op_of(replace(recorded, call=replace(recorded.call, op=f"tf.raw_ops.{op}")))
+    for op in ("os.system", "tf.io.write_file", "tf.raw_ops.NoSuchOp"):
+        with pytest.raises(CannotReplayError, match="has no op"):
+            op_of(replace(recorded, call=replace(recorded.call, op=op)))
+
+
+def test_operands_that_a_gpu_rounded_to_tf32_are_counted_in(trace: Path) -> None:
+    from ulpscope.replay.tensorflow.engine import inside_of
+    from ulpscope.replay.tensorflow.running import make_recipe
+
+    (rank,) = open_run(trace).ranks
+    for name, expected in (("MatMul.0", 2.0**-11), ("Conv2D.0", 2.0**-11), ("Erf.0", None)):
+        recorded = call_of(rank, name)
+        there = {place: replace(value, device="gpu:0") for place, value in recorded.outputs.items()}
+        assert inside_of(make_recipe(recorded), recorded, rank) is None
+        on_gpu = replace(recorded, outputs=there)
+        assert inside_of(make_recipe(on_gpu), on_gpu, rank) == expected
+
+
+def test_a_gradient_of_single_rows_leaves_the_forward_to_be_judged(trace: Path) -> None:
+    from ulpscope.replay.tensorflow.running import make_recipe
+
+    (rank,) = open_run(trace).ranks
+    recorded = call_of(rank, "Erf.0")
+    rows = {**recorded.grad_outputs, "output.0.indices": next(iter(recorded.grad_outputs.values()))}
+    with pytest.raises(CannotReplayError, match="single rows"):
+        make_recipe(replace(recorded, grad_outputs=rows))
+    assert make_recipe(replace(recorded, grad_outputs={})).differentiated == ()

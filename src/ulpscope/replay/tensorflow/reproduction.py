@@ -18,7 +18,7 @@ from ulpscope.replay.tensorflow.engine import Engine, Executed
 from ulpscope.replay.tensorflow.evidence import selects
 from ulpscope.replay.tensorflow.ops import PREFIX, Op, op_of
 from ulpscope.replay.tensorflow.references import reference_of
-from ulpscope.replay.tensorflow.running import NO_KERNEL, run_with_float64
+from ulpscope.replay.tensorflow.running import NO_KERNEL, ROWS, run_with_float64
 from ulpscope.replay.tensorflow.tensors import word_of
 from ulpscope.trace.reader import RankTrace
 
@@ -112,7 +112,7 @@ def _judgeable(executed: Executed) -> list[OutputEvidence]:
         and each.violation is None
         and each.exact.size
         and not each.place.startswith(RECORDED)
-        and not each.place.endswith(".indices")
+        and not each.place.endswith(ROWS)
         and not selects(executed.recipe.op.word, each.place)
         and not each.dtype.startswith("complex")
     ]

@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 NO_TRUTH = "this TensorFlow has no float64 kernel of it"
 SIDE = 64
+ROWS = ".indices"
+"""How the place ends of the numbers of the rows that a gradient tells."""
 NO_KERNEL = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.UnimplementedError, TypeError)
 """What TensorFlow answers where an op has no kernel for an element type."""
 
@@ -70,6 +72,8 @@ class Ran:
 
 def make_recipe(recorded: RecordedCall) -> Recipe:
     op = op_of(recorded)
+    if any(place.endswith(ROWS) for place in recorded.grad_outputs):
+        raise CannotReplayError("the gradient that it was sent is of single rows")
     wanted = recorded.grad_inputs if recorded.grad_outputs else {}
     floats = ("float", "bfloat", "complex")
     return Recipe(
@@ -131,7 +135,7 @@ def spread(gradients: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     for place, gradient in gradients.items():
         if isinstance(gradient, tf.IndexedSlices):
             found[place] = array_of(gradient.values)
-            found[f"{place}.indices"] = array_of(gradient.indices)
+            found[f"{place}{ROWS}"] = array_of(gradient.indices)
         elif gradient is not None:
             found[place] = array_of(gradient)
     return found
