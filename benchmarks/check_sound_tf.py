@@ -134,21 +134,30 @@ def bias_grad(kind: str) -> bool:
 
 
 def conv_filter(kind: str) -> bool:
+    """The same numbers, summed as the gradient of a filter of one element."""
     import tensorflow as tf
 
-    ones = tf.ones((1, 64, 64, 1), kind)
-    options: dict[str, Any] = {"strides": [1, 1, 1, 1], "padding": "VALID"}
-    found = tf.raw_ops.Conv2DBackpropFilter(input=ones, filter_sizes=[1, 1, 1, 1], out_backprop=ones, **options)
-    return float(found[0, 0, 0, 0]) != ONES
+    numbers, options = tf.reshape(_numbers(), (1, 64, 64, 1)), {"strides": [1, 1, 1, 1], "padding": "VALID"}
+    sizes, ones = [1, 1, 1, 1], tf.ones((1, 64, 64, 1), kind)
+    made = tf.raw_ops.Conv2DBackpropFilter(
+        input=tf.cast(numbers, kind), filter_sizes=sizes, out_backprop=ones, **options
+    )
+    return bool(made[0, 0, 0, 0] != tf.cast(tf.reduce_sum(numbers), kind))
 
 
 def whole_sum(kind: str) -> bool:
-    """Ones beside a number from which on a half type's neighbours are 2 apart: correctly rounded, they all count."""
     import tensorflow as tf
 
-    numbers = tf.concat([tf.constant([2048.0]), tf.ones(ONES - 1)], 0)
-    exact = tf.cast(tf.reduce_sum(tf.cast(numbers, tf.float64)), kind)
-    return bool(tf.raw_ops.Sum(input=tf.cast(numbers, kind), axis=[0]) != exact)
+    made = tf.raw_ops.Sum(input=tf.cast(_numbers(), kind), axis=[0])
+    return bool(made != tf.cast(tf.reduce_sum(_numbers()), kind))
+
+
+def _numbers() -> Any:
+    """Ones, and in their middle a number from which on float16's neighbours are 2 apart: rightly added, all count."""
+    import tensorflow as tf
+
+    half = ONES // 2
+    return tf.concat([tf.ones(half, tf.float64), [2048.0], tf.ones(ONES - half - 1, tf.float64)], 0)
 
 
 PROOFS: dict[str, Callable[[str], bool]] = {

@@ -52,6 +52,7 @@ with tf.GradientTape() as tape:
 tape.gradient(loss, [images, filters, bias, scale, shift, table, weight, low])
 tf.math.top_k(x, 3), tf.argmax(x, 1), tf.cumsum(x, 1), tf.pad(x, [[1, 0], [0, 2]]), x[1:7:2, ::-1]
 counter.assign_add(1.0)
+tf.bitcast(x, tf.int32), x // 0.1, tf.range(7) // 2
 """
 
 Wrong = Callable[[list[NDArray[Any]], NDArray[Any]], NDArray[Any]]

@@ -57,7 +57,10 @@ def _one(recipe: Recipe, feed: Feed, place: str, computed: NDArray[Any], exact: 
         raise CannotReplayError(NO_TRUTH)
     backward = place.startswith(GRADIENT)
     shapes = computed.shape, exact.shape
-    rule, dtype = _rule_of_gradient(recipe, feed, computed) if backward else _rule(recipe, computed), word_of(computed)
+    rule, dtype = (
+        _rule_of_gradient(recipe, feed, computed) if backward else _rule(recipe, feed, computed),
+        word_of(computed),
+    )
     own = roundoff(computed)
     accumulation = ROUNDOFF_64 if own == ROUNDOFF_64 else ROUNDOFF_32
     if shapes[0] == shapes[1] and selects(recipe.op.word, place):
@@ -78,11 +81,11 @@ def _one(recipe: Recipe, feed: Feed, place: str, computed: NDArray[Any], exact: 
     )
 
 
-def _rule(recipe: Recipe, computed: NDArray[Any]) -> Rule:
+def _rule(recipe: Recipe, feed: Feed, computed: NDArray[Any]) -> Rule:
     executed = operation(recipe.name)
     moves = executed.has(Trait.EXACT)
     if executed.has(Trait.COMPUTED_IF_COMPLEX):
-        moves = computed.dtype.kind != "c"
+        moves = not any(array.dtype.kind == "c" for array in feed.tensors.values())
     return Rule.EXACT if moves or not is_float(computed) else Rule.ROUNDED
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.dtypes import as_dtype
 
 from ulpscope.operations.registry import Trait, operation
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
-from ulpscope.replay.tensorflow.tensors import tf_dtype
+from ulpscope.replay.tensorflow.tensors import raised, tf_dtype
 
 PREFIX = "tf.raw_ops."
 
@@ -69,7 +70,10 @@ def op_of(recorded: RecordedCall) -> Op:
     if len(places) != wanted or any(place not in recorded.inputs for place in places):
         raise CannotReplayError("not all of its operands were recorded")
     kinds = frozenset(one.name for one in definition.attr if one.type in ("type", "list(type)"))
-    return Op(word, places, attributes, kinds, _count(definition.output_arg, attributes))
+    op = Op(word, places, attributes, kinds, _count(definition.output_arg, attributes))
+    if operation(name).has(Trait.OF_OWN_DTYPE) and op.retyped(raised) != op:
+        raise CannotReplayError("what it gives depends on which numbers its type has")
+    return op
 
 
 def _why_not(name: str, definition: Any) -> str | None:
@@ -110,7 +114,23 @@ def _attributes(definition: Any, encoded: Mapping[str, Any]) -> dict[str, Any]:
             raise CannotReplayError("it hands on a constant of the program")
         elif not one.HasField("default_value"):
             raise CannotReplayError(f"the trace does not tell its attribute {one.name}")
+        elif (default := _default(one.default_value)) is not None:
+            found[one.name] = default  # gradients ask for it, whoever left it out
     return found
+
+
+def _default(given: Any) -> Any:
+    """The value of an attribute that is left out; None where there is no plain one."""
+    kind = given.WhichOneof("value")
+    if kind == "list":
+        return [_scalar(field.name, item) for field, items in given.list.ListFields() for item in items]
+    return _scalar(kind, getattr(given, kind)) if kind in ("s", "i", "f", "b", "type") else None
+
+
+def _scalar(kind: str, given: Any) -> Any:
+    if kind == "type":
+        return as_dtype(given)
+    return given.decode(errors="replace") if kind == "s" else given
 
 
 def _attribute(one: Any, given: Any) -> Any:
