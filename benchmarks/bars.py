@@ -250,7 +250,7 @@ BENCHMARKS = {
 }
 BY_HAND = {
     "needs an accelerator": "fused.py device.py check_device.py compare_device.py, capture.py --device cuda",
-    "needs an environment with TensorFlow": "capture_tf.py coverage_tf.py same_numbers_tf.py",
+    "needs an environment with TensorFlow": "capture_tf.py coverage_tf.py same_numbers_tf.py check_sound_tf.py",
     "needs msprobe or msaccucmp beside it": "capture.py saving.py msprobe_roundtrip.py ascend_compare.py",
 }
 

@@ -12,9 +12,9 @@ from replayed import case_of, outputs, record, replay
 import ulpscope
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import DataSource, Direction, Rule, Variant
+from ulpscope.replay import memory
 from ulpscope.replay.planning import plan_cases
 from ulpscope.replay.recorded import CannotReplayError
-from ulpscope.replay.torch import engine
 from ulpscope.replay.torch.engine import Engine
 from ulpscope.replay.torch.tensors import Decoder
 
@@ -139,13 +139,13 @@ def test_a_reference_stands_for_the_operation(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, rank = record(tmp_path, lambda: torch.ones(1024) + 1, "add")
-    monkeypatch.setattr(engine, "free_memory", lambda: 2**16)
+    monkeypatch.setattr(memory, "free_memory", lambda: 2**16)
     with pytest.raises(CannotReplayError, match=r"needs about .* GiB of memory"):
         Engine("cpu").execute(case_of(recorded, rank, DataSource.REAL), recorded, rank)
 
 
 def test_free_memory_is_what_the_system_says() -> None:
-    assert 2**20 < engine.free_memory() < 2**50
+    assert 2**20 < memory.free_memory() < 2**50
 
 
 def test_random_data_depends_on_the_case_alone(tmp_path: Path) -> None:

@@ -140,3 +140,28 @@ def test_a_repeated_tensor_is_found_wherever_it_stands() -> None:
     again = {"$tensor": "kwargs.mask", "as": "args.0.1"}
     arguments = {"args": [[{"$tensor": "args.0.0"}, {"$tensor": "args.0.1"}]], "kwargs": {"mask": again}}
     assert list(find_repeated(arguments)) == [("kwargs.mask", "args.0.1")]
+
+
+@pytest.mark.parametrize(("option", "possible"), [("transpose_a", False), ("adj_y", False), ("grad_a", True)])
+def test_a_product_of_transposed_operands_does_not_become_longer(tmp_path: Path, option: str, possible: bool) -> None:
+    run = HandmadeRun()
+    x, weight = run.value([[1.0, 2.0]] * 3), run.value([[1.0] * 4] * 2)
+    arguments = {**placed("args.0", "args.1"), "kwargs": {option: True}}
+    call = run.call("tf.raw_ops.MatMul", reads={"args.0": x, "args.1": weight}, arguments=arguments)
+    assert can_be_longer(recorded(run, tmp_path, call)) is possible
+
+
+def test_axes_that_are_handed_over_as_tensors_make_another_test(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    for op in ("tf.raw_ops.Transpose", "torch.take"):
+        for order in ([0, 1], [1, 0], [1, 0]):
+            reads = {"args.0": run.value([[1.0, 2.0]]), "args.1": run.value(order, dtype="int32")}
+            run.call(op, reads=reads, arguments=placed("args.0", "args.1"))
+    assert [case.call for case in planned(run, tmp_path, stress=False).cases] == [0, 1, 3]
+
+
+def test_what_only_asks_for_gradients_is_no_test(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    for op in ("tf.GradientTape.gradient", "torch.autograd.grad", "tf.raw_ops.Neg"):
+        run.call(op, reads={"args.0": run.value([1.0])}, arguments=placed("args.0"))
+    assert [case.op for case in planned(run, tmp_path).cases] == ["tf.raw_ops.Neg"]

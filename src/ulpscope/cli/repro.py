@@ -1,4 +1,4 @@
-"""Write one call of a trace as a short script that needs only torch, and as a test.
+"""Write one call of a trace as a short script that needs only torch, or only TensorFlow, and as a test.
 
   ulpscope repro runs/ref 94 -o repro                            a script, a test and their data
   python repro/repro.py cuda:0                                   is it right there? exits 1 if not

@@ -33,15 +33,23 @@ from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.operations.registry import ASKS_FOR_GRADIENTS
 from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Verdict
 from ulpscope.records.enums import LOSS_ROLE, Kind, Phase
 from ulpscope.records.evidence import FinalDifference, LedgerEntry, Maker, PairEvidence, Part
 from ulpscope.records.pairs import Pair
+from ulpscope.replay.frameworks import Framework, framework_of
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
+from ulpscope.trace.reader import RankTrace
 
 if TYPE_CHECKING:
-    from ulpscope.replay.torch.ledger import ReplayedCall, ReplayedPair
+    from ulpscope.replay.tensorflow.ledger import ReplayedCall as ReplayedOp
+    from ulpscope.replay.tensorflow.ledger import ReplayedPair as ReplayedOps
+    from ulpscope.replay.torch.ledger import ReplayedCall as ReplayedTorchCall
+    from ulpscope.replay.torch.ledger import ReplayedPair as ReplayedTorchPair
+
+    ReplayedCall = ReplayedTorchCall | ReplayedOp
+    ReplayedPair = ReplayedTorchPair | ReplayedOps
 
 
 Advance = Callable[[int], None]
@@ -50,14 +58,23 @@ Left = Counter[str]
 
 def keep_ledger(evidence: RankEvidence, pairs: Sequence[int], left: Left, advance: Advance) -> list[LedgerEntry]:
     """Entries for all outputs and gradients of these pairs of forward calls; what cannot be replayed is counted."""
-    from ulpscope.replay.torch.ledger import replay_pair
-
     found: list[LedgerEntry] = []
     for pair, recorded in recorded_pairs(evidence, pairs):
         with _counted(left):
-            found += _entries(evidence, pair, recorded, replay_pair(recorded, evidence.plan.traces))
+            found += _entries(evidence, pair, recorded, _replay_pair(recorded, evidence.plan.traces))
         advance(1)
     return found
+
+
+def _replay_pair(recorded: Pair[RecordedCall], traces: Pair[RankTrace]) -> "ReplayedPair":
+    """Execute both calls of a pair by the framework that made them."""
+    if framework_of(traces.target) is Framework.TENSORFLOW:
+        from ulpscope.replay.tensorflow.ledger import replay_pair as replay_ops
+
+        return replay_ops(recorded, traces)
+    from ulpscope.replay.torch.ledger import replay_pair
+
+    return replay_pair(recorded, traces)
 
 
 def recorded_pairs(evidence: RankEvidence, pairs: Sequence[int]) -> Iterator[tuple[int, Pair[RecordedCall]]]:
@@ -86,10 +103,9 @@ def _entries(
     evidence: RankEvidence, pair: int, recorded: Pair[RecordedCall], replayed: "ReplayedPair"
 ) -> list[LedgerEntry]:
     """Of each output, with the verdicts on both runs' own errors."""
-    explained = Pair(
-        *(_with_casts(side, held) for side, held in zip(replayed.sides, evidence.precision.coarse_types, strict=True))
-    )
-    replayed, verdicts = replace(replayed, sides=explained.map(itemgetter(0))), explained.map(itemgetter(1))
+    sides, held = replayed.sides, evidence.precision.coarse_types
+    explained = Pair(_with_casts(sides.reference, held.reference), _with_casts(sides.target, held.target))
+    replayed, verdicts = replayed.with_sides(explained.map(itemgetter(0))), explained.map(itemgetter(1))
     return [
         _entry(evidence, pair, recorded, each, verdicts.map(itemgetter(each.place)), replayed)
         for each in replayed.evidence()
@@ -186,6 +202,8 @@ def with_contributions(entries: list[LedgerEntry], found: Contributions) -> list
 
 
 def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDifference, Contributions] | None:
+    if framework_of(evidence.plan.traces.target) is not Framework.TORCH:
+        return None  # only calls of torch are differentiated half way between the runs
     from ulpscope.replay.torch.ledger import Sweep, make_ending, replay_pair
 
     end = _end(evidence, step)
@@ -232,7 +250,7 @@ def _end(evidence: RankEvidence, step: int) -> tuple[int, int] | None:
     """The pair of calls at which the forward ends, and the pair of values: the loss, or the last output."""
     calls = evidence.calls
     for slot in evidence.by_role.get(LOSS_ROLE, []):
-        if calls["step"][slot.pair] == step and calls["op"][slot.pair] in STARTS_BACKWARD:
+        if calls["step"][slot.pair] == step and calls["op"][slot.pair] in ASKS_FOR_GRADIENTS:
             maker = evidence.makers[slot.values]
             return (maker, slot.values) if maker >= 0 else None
     phases = _forward_phases(evidence, step)
@@ -256,7 +274,7 @@ def is_replayable(evidence: RankEvidence, pair: int) -> bool:
     """Whether these are calls of an operation, made once, and not only the start of a backward."""
     calls = evidence.calls
     is_own = calls["kind"][pair] == Kind.API.value and not calls["recompute"][pair]
-    return is_own and calls["op"][pair] not in STARTS_BACKWARD
+    return is_own and calls["op"][pair] not in ASKS_FOR_GRADIENTS
 
 
 SOUND = "sound"

@@ -26,6 +26,7 @@ from ulpscope.records.calls import Value
 from ulpscope.records.enums import BACKWARD_PHASE, OPTIMIZER_KIND, UPDATE_PHASE
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.pairs import Pair
+from ulpscope.replay.frameworks import Framework, framework_of
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 
@@ -171,9 +172,11 @@ class _Search:
 
     def _both_ways(self, row: int) -> "Pair[Span] | None":
         """How each run computes a pair of values, if both compute the same."""
+        traces = self._evidence.plan.traces
+        if framework_of(traces.target) is not Framework.TORCH:
+            return None  # spans of other frameworks' calls are not executed
         from ulpscope.replay.torch.spans import Span
 
-        traces = self._evidence.plan.traces
         reference = Span(traces.reference, self._given_to_reference, most=SPAN_CALLS)
         target = Span(traces.target, self._given_to_target, most=SPAN_CALLS)
         try:

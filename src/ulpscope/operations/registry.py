@@ -38,6 +38,9 @@ LEAVES_GRADIENTS = frozenset(("torch.Tensor.backward", "torch.autograd.backward"
 STARTS_BACKWARD = LEAVES_GRADIENTS | {"torch.autograd.grad"}
 """They run the backwards of other calls."""
 
+ASKS_FOR_GRADIENTS = STARTS_BACKWARD | {"tf.GradientTape.gradient"}
+"""The same in any framework: none of them computes anything itself."""
+
 
 @cache
 def operation_name(op: str) -> str:
@@ -90,6 +93,11 @@ def is_collective(op: str) -> bool:
 def is_torchs_own(op: str) -> bool:
     """Whether a script that imports torch has this operation; one of the user's own it has not."""
     return op.partition(".")[0] in (*_FRAMEWORKS, "aten", "prims")
+
+
+def is_tensorflows(op: str) -> bool:
+    """Whether TensorFlow executes it: `tf.raw_ops.MatMul`."""
+    return op.startswith("tf.")
 
 
 class Family(str, Enum):

@@ -45,6 +45,8 @@ class DataSource(str, Enum):
     RANDOM = "random"
 
 
+RECORDED = "recorded."
+"""How the places of results begin that the run itself got, where these are judged: `recorded.output.0`."""
 GRADIENT = "grad."
 """How the places of gradients begin: `grad.args.0`."""
 
@@ -244,6 +246,32 @@ class Reproduction:
     """Whether the device must be kept from rounding float32 operands."""
     imports: tuple[str, ...] = ()
     """Packages beside torch that the function needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpReproduction:
+    """The same of an op of TensorFlow's."""
+
+    name: str
+    function: str
+    """`tf.raw_ops.MatMul`."""
+    operands: tuple[tuple[str, tuple[str, ...] | str], ...]
+    """By the names that the function has for them, each with its place, or with those of a list."""
+    attributes: Mapping[str, Any]
+    """As recorded."""
+    differentiated: tuple[str, ...]
+    sent: tuple[str, ...]
+    """Outputs that a gradient is sent back from."""
+    places: tuple[str, ...]
+    """Outputs and gradients that are judged."""
+    several: bool
+    """It gives more than one output."""
+    stored: Mapping[str, str]
+    """Dtypes by the names that the file has for them: `BF16: bfloat16`."""
+    device: str
+    """Where it runs if its user names no other."""
+    has_float64: bool
+    """Whether TensorFlow has a float64 kernel of it; if not, the truth lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)

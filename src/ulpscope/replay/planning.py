@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from ulpscope.numerics.dtypes import FLOATING, Shape
-from ulpscope.operations.registry import STARTS_BACKWARD, Family, Trait, is_collective, only_writes, operation
+from ulpscope.operations.registry import ASKS_FOR_GRADIENTS, Family, Trait, is_collective, only_writes, operation
 from ulpscope.records.calls import Value
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
@@ -92,7 +92,7 @@ def why_left(recorded: RecordedCall) -> str | None:
 
 def _wanted(row: dict[str, Any], choice: CheckOptions) -> bool:
     name, op = row["name"], row["op"]
-    if row["recompute"] or op in STARTS_BACKWARD or (choice.steps is not None and row["step"] not in choice.steps):
+    if row["recompute"] or op in ASKS_FOR_GRADIENTS or (choice.steps is not None and row["step"] not in choice.steps):
         return False
     if choice.only and not matches(choice.only, name, op):
         return False
@@ -131,7 +131,13 @@ def can_be_longer(recorded: RecordedCall) -> bool:
     shapes = [recorded.inputs[place].shape for place in operands]
     if any(len(shape) < 2 or 0 in shape for shape in shapes):
         return False
-    return _is_product(recorded) or _sums_last(recorded)
+    return not _is_transposed(recorded) if _is_product(recorded) else _sums_last(recorded)
+
+
+def _is_transposed(recorded: RecordedCall) -> bool:
+    """Whether the summed axis is another one because an option says so."""
+    options = recorded.call.arguments.get("kwargs", {})
+    return any(options.get(name) is True for name in ("transpose_a", "transpose_b", "adj_x", "adj_y"))
 
 
 def _is_product(recorded: RecordedCall) -> bool:

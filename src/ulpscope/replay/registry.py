@@ -10,9 +10,13 @@ A reference is called with the arguments of the recorded call, its tensors raise
 says what is under test where the recorded name does not lead there.
 """
 
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
+
+from ulpscope.records.errors import UlpscopeError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,3 +47,15 @@ def registered(op: str) -> Registered | None:
     if op in _registered:
         return _registered[op]
     return next((found for name, found in _registered.items() if op.endswith(f".{name}")), None)
+
+
+def load_references(file: Path) -> None:
+    """Run a file of the user's that registers functions with `ulpscope.reference_for`."""
+    try:
+        runpy.run_path(str(file))
+    except Exception as error:
+        raise UlpscopeError(
+            f"{file} cannot be loaded: {type(error).__name__}: {error}",
+            expected="a Python file that registers functions with ulpscope.reference_for",
+            next_step=f"run it alone: python {file}",
+        ) from error

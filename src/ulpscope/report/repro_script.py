@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.records.checks import Reproduction, ScriptLimits
+from ulpscope.records.checks import OpReproduction, Reproduction, ScriptLimits
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.words.language import bytes_text, shown_name, shown_text
 
@@ -84,7 +84,7 @@ def _count(text: str) -> int:
     return len(text.splitlines())
 
 
-def test_text(shown: Reproduction) -> str:
+def test_text(shown: Reproduction | OpReproduction) -> str:
     """The test beside the script."""
     return TEST.format(function=re.sub(r"[^A-Za-z0-9]+", "_", shown.name.split(" ")[0]).strip("_").lower() or "call")
 
@@ -220,6 +220,13 @@ def _text(encoded: Any, firsts: Firsts) -> str:
     if write is None:
         raise _no_literal(word)
     return write(content, firsts)
+
+
+def literal(plain: Any) -> str:
+    """A number, a text or None as Python."""
+    if isinstance(plain, str):
+        return quoted(plain)
+    return _float(repr(plain), {}) if isinstance(plain, float) else repr(plain)
 
 
 def quoted(text: str) -> str:

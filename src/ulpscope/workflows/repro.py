@@ -11,18 +11,21 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.soundness.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
-from ulpscope.records.checks import CaseId, DataSource, Variant
+from ulpscope.records.checks import CaseId, DataSource, OpReproduction, Variant
 from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.replay.frameworks import Framework, needed_framework
 from ulpscope.replay.planning import can_be_longer, has_data, why_left
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.report.repro_script import repro_text, script_text, test_text
+from ulpscope.report.repro_script_tf import op_script_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.answers import TellsItself
 from ulpscope.workflows.results import occupied
 
 if TYPE_CHECKING:
+    from ulpscope.replay.tensorflow.reproduction import Reproduced as ReproducedOp
     from ulpscope.replay.torch.reproduction import Reproduced
 
 SCRIPT, TEST, DATA = "repro.py", "test_repro.py", "data.safetensors"
@@ -108,7 +111,7 @@ def repro(
         dumped = found.rank_trace.info.capture.get("tool") == ASCEND
         raise UlpscopeError(
             f"{name} is an operator of a network ({found.call.op}), of which {shown} holds tensors and no function",
-            expected="a call of torch, which a script can make again",
+            expected="a call of torch or TensorFlow, which a script can make again",
             next_step=checked if dumped else f"look at it: ulpscope show {shown} {name}",
         )
     recorded = read_calls(found.rank_trace, [found.call.id])[found.call.id]
@@ -121,14 +124,15 @@ def _write(
     out: Path,
     case: CaseId,
     recorded: RecordedCall,
-    reproduced: "Reproduced",
+    reproduced: "Reproduced | ReproducedOp",
     rank: RankTrace,
     options: ReproOptions,
 ) -> ReproResult:
     values = [*recorded.inputs.values(), *recorded.outputs.values()]
     device = options.device or next((value.device for value in values if value.device != "cpu"), "cpu")
     shown = reproduced.reproduction(_title(recorded.call, rank), device=device)
-    script = script_text(shown, script_limits(reproduced.evidence))
+    limits = script_limits(reproduced.evidence)
+    script = op_script_text(shown, limits) if isinstance(shown, OpReproduction) else script_text(shown, limits)
     try:
         out.mkdir(parents=True, exist_ok=True)
         reproduced.write_data(out / DATA, {each.place: expected_error(each) for each in reproduced.evidence})
@@ -197,17 +201,18 @@ def _case(found: FoundCall, recorded: RecordedCall, options: ReproOptions) -> Ca
 
 def _reproduced(
     case: CaseId, recorded: RecordedCall, rank: RankTrace, trace: Trace, options: ReproOptions
-) -> "Reproduced":
+) -> "Reproduced | ReproducedOp":
     reason = why_left(recorded)
     if reason is not None:
         raise _cannot(case, trace, reason)
+    framework = needed_framework(trace)
     try:
+        if framework is Framework.TENSORFLOW:
+            from ulpscope.replay.tensorflow.reproduction import reproduce as reproduce_op
+
+            return reproduce_op(case, recorded, rank, seed=options.seed)
         from ulpscope.replay.torch.reproduction import reproduce
-    except ModuleNotFoundError as error:
-        raise UlpscopeError(
-            f"{error.name} is not installed", expected="torch, to execute the call", next_step="pip install torch"
-        ) from error
-    try:
+
         return reproduce(case, recorded, rank, seed=options.seed)
     except CannotReplayError as error:
         raise _cannot(case, trace, str(error)) from error

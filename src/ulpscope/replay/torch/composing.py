@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ulpscope.operations.registry import operation_name
-from ulpscope.replay.torch.evidence import squared_change
 from ulpscope.replay.torch.running import Feed, Recipe, results, run
 from ulpscope.replay.torch.tensors import raised, to_array
+from ulpscope.replay.yardsticks import CHANCES, Composed, Composition, composition_of
 
-# One execution that rounds to nearest, and so many that round by chance.
-CHANCES = 4
-# Relative to the largest element: below it, nothing was handed on.
-NOTHING = 1e-11
 WRITTEN = "written."
 
-Arrays = dict[str, NDArray[np.generic]]
 Way = tuple[Recipe, SDPBackend | None]
 """How a call is composed: with which backend of attention, where one is chosen."""
 
@@ -103,16 +98,6 @@ def _written(function: Any, args: tuple[Any, ...]) -> list[Tensor]:
     ]
 
 
-@dataclass(slots=True)
-class Composition:
-    """A call whose kernels each round once."""
-
-    ordinary: Arrays = field(default_factory=dict)
-    """Its results."""
-    sensitivity: Arrays = field(default_factory=dict)
-    """RMS change of each element per unit of relative rounding of what was handed on; absent where nothing was."""
-
-
 def measure_composition(
     recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[np.generic]], *, unit: float
 ) -> Composition:
@@ -140,37 +125,19 @@ def _ways(recipe: Recipe) -> list[Way]:
 
 
 def _measure(way: Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], unit: float) -> Composition:
-    found = Composition()
-    try:
-        found.ordinary, before = _execute(way, feed, IdealKernels())
-        apart = {place: squared_change(array, exact.get(place)) for place, array in before.items()}
-        handed_on = {
-            place: square for place, square in apart.items() if square is not None and _matters(square, exact[place])
-        }
-        if not handed_on or not unit:
-            return found
-        chance = torch.Generator().manual_seed(CHANCES)
-        for _ in range(CHANCES):
-            _, before = _execute(way, feed, IdealKernels(chance))
-            for place, total in handed_on.items():
-                square = squared_change(before[place], exact[place]) if place in before else None
-                total += 0.0 if square is None else square
-    except (RuntimeError, NotImplementedError):
-        return found
-    found.sensitivity = {place: np.sqrt(total / (CHANCES + 1)) / unit for place, total in handed_on.items()}
-    return found
+    chance = torch.Generator().manual_seed(CHANCES)
+    return composition_of(
+        lambda: _execute(way, feed, IdealKernels()),
+        lambda: _execute(way, feed, IdealKernels(chance)),
+        exact,
+        unit=unit,
+        cannot=(RuntimeError, NotImplementedError),
+    )
 
 
-def _execute(way: Way, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
-    """The results, and the same before the last rounding."""
+def _execute(way: Way, feed: Feed, kernels: IdealKernels) -> Composed:
     recipe, backend = way
     with contextlib.nullcontext() if backend is None else sdpa_kernel([backend]), kernels:
         ran = results(run(recipe, feed, device="cpu"))
     before = {place: to_array(kernels.before_rounding(tensor.detach())) for place, tensor in ran.items()}
     return {place: to_array(tensor) for place, tensor in ran.items()}, before
-
-
-def _matters(square: NDArray[np.float64], exact: NDArray[np.generic]) -> bool:
-    floats = exact.astype(np.float64)
-    largest = float(np.abs(floats, where=np.isfinite(floats), out=np.zeros_like(floats)).max(initial=0.0))
-    return bool(square.max(initial=0.0) > (NOTHING * largest) ** 2)

@@ -6,9 +6,6 @@ executed.evidence                 one entry an output or gradient
 executed.refine()                 adds sensitivities: a few more runs in float64
 """
 
-import contextlib
-import os
-import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, FLOATING
-from ulpscope.operations.registry import Family, operation
+from ulpscope.numerics.dtypes import FLOATING
 from ulpscope.records.calls import Value
-from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
+from ulpscope.records.checks import CaseId, OutputEvidence, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.replay.memory import check_size
 from ulpscope.replay.planning import longer
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
+from ulpscope.replay.registry import load_references
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence
-from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer, measure_reductions, measure_sensitivity
+from ulpscope.replay.torch.evidence import Comparer, measure_reductions, measure_sensitivity
 from ulpscope.replay.torch.factorising import factorises, with_signs_of
 from ulpscope.replay.torch.running import (
     Feed,
@@ -40,16 +38,12 @@ from ulpscope.replay.torch.running import (
     run_precise,
 )
 from ulpscope.replay.torch.tensors import case_tensor, to_array
+from ulpscope.replay.yardsticks import ROUNDOFF_64, refined, tf32_roundoff, unrefined
 from ulpscope.trace.reader import RankTrace
 
-MEMORY = Path("/proc/meminfo")
-# Copies of a call's elements in float64 that are alive at once: inputs, outputs, gradients, perturbed ones, their sums.
-COPIES = 8
 # A share of a half is told from a wrong one by about so many draws.
 ENOUGH_DRAWS = 64
 MOST_REPEATED = 64
-# TF32 keeps 10 bits of the significand, as float16 does.
-ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 
 
 class Engine:
@@ -131,15 +125,6 @@ class Engine:
         )
 
 
-def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
-    """What the operands of this operation are rounded to where TF32 is allowed; none where it does not apply."""
-    family = operation(op).family
-    allowed = (products and family is Family.CONTRACTION) or (
-        by_cudnn and family in (Family.CONVOLUTION, Family.RECURRENT)
-    )
-    return ROUNDOFF_TF32 if allowed else None
-
-
 @dataclass(slots=True)
 class Executed:
     """An executed case."""
@@ -152,11 +137,7 @@ class Executed:
 
     def refine(self) -> None:
         """Fill in what judging a rounded result needs: the condition of each element, the length of its sums."""
-        wanted = [
-            each
-            for each in self.evidence
-            if isinstance(each, OutputEvidence) and each.rule is Rule.ROUNDED and each.sensitivity is None
-        ]
+        wanted = unrefined(self.evidence)
         if self.precise is None or not wanted:
             return
         exact = {place: to_array(tensor) for place, tensor in results(self.precise).items()}
@@ -164,18 +145,8 @@ class Executed:
         sensitivity = measure_sensitivity(self.recipe, self.feed, exact, unit=max(unit, ROUNDOFF_64**0.5))
         reductions = measure_reductions(self.recipe, self.feed)
         composed = measure_composition(self.recipe, self.feed, exact, unit=unit)
-        refined = {
-            each.place: replace(
-                each,
-                sensitivity=sensitivity[each.place],
-                reduction=reductions.get(each.place, 1.0),
-                ordinary=composed.ordinary.get(each.place),
-                intermediate_sensitivity=composed.sensitivity.get(each.place),
-            )
-            for each in wanted
-            if each.place in sensitivity
-        }
-        self.evidence = [refined.get(each.place, each) for each in self.evidence]
+        better = {each.place: refined(each, sensitivity, reductions, composed, place=each.place) for each in wanted}
+        self.evidence = [better.get(each.place, each) for each in self.evidence]
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Inputs, what was computed and what is true, by place."""
@@ -185,36 +156,6 @@ class Executed:
                 found[f"computed.{each.place}"] = each.computed
                 found[f"exact.{each.place}"] = each.exact
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
-
-
-def check_size(recorded: RecordedCall) -> None:
-    """Refuse what does not fit into memory, by its size."""
-    values = [*recorded.inputs.values(), *recorded.outputs.values(), *recorded.grad_outputs.values()]
-    needed = COPIES * 8 * sum(int(np.prod(value.shape, dtype=np.float64)) for value in values)
-    free = free_memory()
-    if needed > free:
-        raise CannotReplayError(f"needs about {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free")
-
-
-def free_memory() -> int:
-    """Bytes that can be had without swapping; what the system merely caches counts."""
-    with contextlib.suppress(OSError):
-        for line in MEMORY.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def load_references(file: Path) -> None:
-    """Run a file of the user's that registers functions with `ulpscope.reference_for`."""
-    try:
-        runpy.run_path(str(file))
-    except Exception as error:
-        raise UlpscopeError(
-            f"{file} cannot be loaded: {type(error).__name__}: {error}",
-            expected="a Python file that registers functions with ulpscope.reference_for",
-            next_step=f"run it alone: python {file}",
-        ) from error
 
 
 def _check_device(device: str) -> None:

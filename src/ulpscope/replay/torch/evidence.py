@@ -1,9 +1,6 @@
 """Puts what a device computed beside what is true, one output or gradient at a time.
 
 Places that a call chose (argmax, sort, pooling) are taken as the values that lie there: ties may be broken either way.
-
-A kernel that computes the exact result of inputs changed in their last bit is as good as the inputs are. The root mean
-square change over a few random perturbations in float64, per unit of relative change, is the condition of each element.
 """
 
 import contextlib
@@ -23,9 +20,7 @@ from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.factorising import invariants
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, raise_tensor, results, run_precise
 from ulpscope.replay.torch.tensors import dtype_name, to_array
-
-ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
-ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
+from ulpscope.replay.yardsticks import PERTURBATIONS, ROUNDOFF_32, ROUNDOFF_64, UNIFORM, Arrays, rms_changes
 
 # Given with one of these, a call that moves numbers computes them.
 COMPUTING_KEYWORDS = frozenset("reduce decimals max_norm".split())
@@ -202,12 +197,8 @@ def _at(source: Tensor, index: Tensor, dim: int, *, once: bool) -> Tensor:
     return torch.take_along_dim(source, index, dim)
 
 
-# Fewer have tails: with 2 runs, 12 of 255 sound results looked wrong.
-PERTURBATIONS = 6
 # Elements of an output whose dependence on the inputs is counted.
 PROBED = 3
-
-Arrays = dict[str, NDArray[np.generic]]
 
 
 def measure_sensitivity(recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[np.generic]], *, unit: float) -> Arrays:
@@ -222,26 +213,13 @@ def measure_sensitivity(recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[
             return tensor
         # Uniform, of variance 1/12; drawn in float32, which is twice as fast and fine enough.
         noise = torch.rand(high.shape, generator=generator, dtype=torch.float32).sub_(0.5)
-        return torch.addcmul(high, high, noise.to(high.dtype), value=unit * 12**0.5)
+        return torch.addcmul(high, high, noise.to(high.dtype), value=unit * UNIFORM)
 
-    totals = {place: np.zeros(array.shape) for place, array in exact.items() if array.dtype == np.float64}
-    for _ in range(PERTURBATIONS):
-        moved = results(run_precise(recipe, feed.changed(move)))
-        for place, total in totals.items():
-            square = squared_change(to_array(moved[place]), exact[place], unit) if place in moved else None
-            total += 0.0 if square is None else square
-    return {place: np.sqrt(total / PERTURBATIONS) for place, total in totals.items()}
-
-
-def squared_change(
-    found: NDArray[np.generic], exact: NDArray[np.generic] | None, unit: float = 1.0
-) -> NDArray[np.float64] | None:
-    """Squared differences in units, 0 where they are not finite; none of what is no float or has another shape."""
-    if exact is None or exact.dtype != np.float64 or found.shape != exact.shape:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = (found.astype(np.float64) - exact.astype(np.float64)) / unit
-        return np.where(np.isfinite(change), change * change, 0.0)
+    moved = (
+        {place: to_array(tensor) for place, tensor in results(run_precise(recipe, feed.changed(move))).items()}
+        for _ in range(PERTURBATIONS)
+    )
+    return rms_changes(exact, moved, unit=unit)
 
 
 def measure_reductions(recipe: Recipe, feed: Feed) -> dict[str, float]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,9 +22,11 @@ from ulpscope.records.calls import Value
 from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.evidence import PairEvidence
 from ulpscope.records.pairs import Pair
+from ulpscope.replay.memory import check_size
+from ulpscope.replay.pairs import evidence_of_pair
 from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
-from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
+from ulpscope.replay.torch.engine import Executed
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import factorises
 from ulpscope.replay.torch.running import (
@@ -40,6 +41,7 @@ from ulpscope.replay.torch.running import (
     run_precise,
 )
 from ulpscope.replay.torch.tensors import saved_tensor, to_array, torch_dtype
+from ulpscope.replay.yardsticks import tf32_roundoff
 from ulpscope.trace.reader import RankTrace
 
 
@@ -193,28 +195,18 @@ class ReplayedPair:
     crossed: Ran | None
     """The reference's call with the target's inputs, where the two calls' arguments differ."""
 
+    def with_sides(self, sides: Pair[ReplayedCall]) -> "ReplayedPair":
+        """The same pair, its calls taken otherwise."""
+        return replace(self, sides=sides)
+
     def evidence(self) -> list[PairEvidence]:
         """Outputs and gradients that both runs have."""
-        reference, target = self.sides.reference.evidence(), self.sides.target.evidence()
-        exact = Pair(results(self.sides.reference.precise), results(self.sides.target.precise))
         crossed = {} if self.crossed is None else results(self.crossed)
-        found = []
-        for place, each in target.items():
-            other = reference.get(place)
-            if other is None or other.exact.shape != each.exact.shape or place not in exact.target:
-                continue
-            found.append(
-                PairEvidence(
-                    place=place,
-                    direction=each.direction,
-                    reference=other,
-                    target=each,
-                    exact_reference=_floats(exact.reference.get(place), other),
-                    exact_target=_floats(exact.target.get(place), each),
-                    crossed=to_array(crossed[place]) if place in crossed else None,
-                )
-            )
-        return found
+        return evidence_of_pair(
+            self.sides.map(lambda side: side.evidence()),
+            self.sides.map(lambda side: {place: to_array(tensor) for place, tensor in results(side.precise).items()}),
+            {place: to_array(tensor) for place, tensor in crossed.items()},
+        )
 
 
 def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> ReplayedPair:
@@ -234,14 +226,6 @@ def _plain(recorded: RecordedCall) -> Any:
     arguments = recorded.call.arguments
     items = [*arguments.get("args", []), *arguments.get("kwargs", {}).values()]
     return [recorded.call.op, sorted(json.dumps(item, sort_keys=True) for item in items if "$tensor" not in str(item))]
-
-
-def _floats(tensor: Tensor | None, evidence: OutputEvidence) -> NDArray[Any]:
-    """The truth for the inputs as stored; where a result was judged by what it selects, that."""
-    found = None if tensor is None else to_array(tensor)
-    if found is None or found.shape != evidence.exact.shape or found.dtype != evidence.exact.dtype:
-        return np.asarray(evidence.exact)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

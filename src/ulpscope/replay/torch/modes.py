@@ -23,9 +23,10 @@ from torch import Tensor
 from ulpscope.capture.torch.moving import MOVED, move
 from ulpscope.records.checks import GRADIENT, CaseId, Direction, OutputEvidence, Perturbation, PerturbedEvidence
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
+from ulpscope.replay.memory import check_size
 from ulpscope.replay.planning import born_here, counted, untold_here
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
-from ulpscope.replay.torch.engine import Engine, Executed, check_size
+from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.replay.torch.evidence import measure_reductions
 from ulpscope.replay.torch.running import (
     Feed,

@@ -1,7 +1,6 @@
 """Tensors and arguments for a recorded call: saved data, or data that looks like what was recorded."""
 
 import dataclasses
-import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.regenerate.values import regenerate
 from ulpscope.records.calls import Value
 from ulpscope.records.checks import CaseId, DataSource, Variant
+from ulpscope.replay.data import drawn_array, saved_array
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 
@@ -36,10 +34,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def saved_tensor(rank: RankTrace, value: Value) -> Tensor:
     """A value's saved elements in a tensor of its own, laid out as they were."""
-    array = rank.data(value)
-    if array is None:
-        raise CannotReplayError("its data was not saved" if value.initialized else "it reads uninitialized memory")
-    return laid_out(to_tensor(np.asarray(array), value.dtype).reshape(value.shape), value)
+    return laid_out(to_tensor(saved_array(rank, value), value.dtype), value)
 
 
 def case_tensor(case: CaseId, place: str, value: Value, *, rank: RankTrace, seed: int, variant: Variant) -> Tensor:
@@ -49,13 +44,7 @@ def case_tensor(case: CaseId, place: str, value: Value, *, rank: RankTrace, seed
         return laid_out(torch.zeros(value.shape, dtype=torch_dtype(value.dtype)), value)
     if case.source is DataSource.REAL:
         return saved_tensor(rank, value)
-    if value.layout != "strided":
-        raise CannotReplayError(f"an input is {value.layout}")
-    if DTYPES.get(value.dtype) is None or value.dtype == "complex32":
-        raise CannotReplayError(f"no random data of dtype {value.dtype}")
-    named = f"{seed}/{case.name}/{case.variant.value}/{place}".encode()
-    number = int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little")
-    return laid_out(to_tensor(regenerate(value, seed=number, variant=variant), value.dtype), value)
+    return laid_out(to_tensor(drawn_array(case, place, value, seed=seed, variant=variant), value.dtype), value)
 
 
 def to_tensor(array: NDArray[np.generic], dtype: str) -> Tensor:

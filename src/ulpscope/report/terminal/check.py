@@ -27,9 +27,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.operations.registry import is_torchs_own
+from ulpscope.operations.registry import is_tensorflows, is_torchs_own
 from ulpscope.records.check_runs import NOT_TESTED, WRONG, CheckedCall, CheckRun, CheckStandard, Soundness
-from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
+from ulpscope.records.checks import RECORDED, DataSource, OutputResult, Variant, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.program import head_line
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry
@@ -91,6 +91,9 @@ def statement(call: CheckedCall, language: Language = Language.EN) -> str:
     if output is None:
         return words.say("check.case", verdict=call.verdict.value, **parts)
     dtype = "" if output.dtype is None else words.say("check.dtype", dtype=shown_name(output.dtype))
+    if output.place.startswith(RECORDED):
+        place = output.place.removeprefix(RECORDED)
+        return words.say("check.output.recorded", output=shown_name(place), dtype=dtype, message=parts["message"])
     return words.say("check.output", output=shown_name(output.place), dtype=dtype, **parts)
 
 
@@ -126,7 +129,8 @@ def repro_command(call: CheckedCall, run: CheckRun) -> str:
     """The command that makes a script of this call, or shows it where no script can have its function."""
     # Names repeat in backwards and steps, an id does not.
     trace = f"{run.trace.rstrip('/')}/{call.process}" if run.processes > 1 else run.trace
-    if not is_torchs_own(call.place.op or ""):
+    op = call.place.op or ""
+    if not (is_torchs_own(op) or is_tensorflows(op)):
         return shlex.join(["ulpscope", "show", typed_path(trace), str(call.place.call_id)])
     case = call.decisive.result.case
     words = ["ulpscope", "repro", typed_path(trace), str(call.place.call_id), "-o", "repro"]

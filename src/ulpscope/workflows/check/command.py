@@ -25,6 +25,7 @@ from ulpscope.records.check_runs import (
 from ulpscope.records.checks import CaseId, CaseResult, DataSource, Perturbation, PerturbStandard, Variant, Verdict
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.replay.frameworks import Framework, framework_of, needed_framework
 from ulpscope.replay.planning import births, matches, plan_cases
 from ulpscope.replay.recorded import read_calls
 from ulpscope.report.files.check_tables import (
@@ -189,13 +190,15 @@ def check(
         device="",
         seed=options.seed,
         standard=options.standard,
+        framework=needed_framework(plan.trace),
         references=options.references,
         failing=journal.out / FAILING if journal is not None and options.save_failing else None,
         figures=journal is not None,
     )
     first_line = {device: record_json(replace(settings, device=device)) for device in options.devices}
     waiting = [case for case in plan.cases if case.text not in done]
-    pool = Pool(waiting, PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command))
+    work = PoolSettings(first_line, options.jobs, options.timeout, settings.framework, command)
+    pool = Pool(waiting, work)
     interrupted = False
     try:
         with closing(pool.run()) as results:
@@ -258,7 +261,7 @@ class OverflowPlan:
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:
     """Calls of which something was not finite though what it was made of was, or is not recorded."""
-    plan = plan_check(path, replace(options, every=True, stress=False))
+    plan = _of_torch(plan_check(path, replace(options, every=True, stress=False)), "--overflow")
     born: set[CallKey] = set()
     untold: set[CallKey] = set()
     inherited = 0
@@ -282,7 +285,19 @@ def check_overflow(plan: OverflowPlan, options: CheckOptions, *, heard: Heard = 
 
 def plan_perturb(path: str | Path, options: CheckOptions) -> CheckPlan:
     """The calls that a check would execute, with recorded data only."""
-    return plan_check(path, replace(options, stress=False))
+    return _of_torch(plan_check(path, replace(options, stress=False)), "--perturb")
+
+
+def _of_torch(plan: CheckPlan, option: str) -> CheckPlan:
+    """Questions that only calls of torch can be asked."""
+    other = next((framework_of(rank) for rank in plan.trace.ranks if framework_of(rank) is not Framework.TORCH), None)
+    if other is not None:
+        raise UlpscopeError(
+            f"{option} with {plan.trace.path}, a trace of {other.shown}",
+            expected="a trace of torch; calls of other frameworks are checked against float64",
+            next_step=f"leave out {option}: ulpscope check {shlex.quote(str(plan.trace.path))}",
+        )
+    return plan
 
 
 def check_perturb(

@@ -18,6 +18,7 @@ from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 from ulpscope.records.check_runs import CheckedCase, CheckOptions, CheckStandard
 from ulpscope.records.checks import CaseResult
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.replay.frameworks import Framework
 from ulpscope.report.record_json import to_json
 from ulpscope.trace.files import LARGEST_DESCRIPTION, LARGEST_DUMP, open_file, parse_json, read_bytes
 from ulpscope.trace.reader import Trace
@@ -35,6 +36,7 @@ class WorkerSettings:
     device: str
     seed: int
     standard: CheckStandard
+    framework: Framework = Framework.TORCH
     references: tuple[Path, ...] = ()
     failing: Path | None = None
     """Where the tensors of failing cases go."""

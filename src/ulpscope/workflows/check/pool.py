@@ -24,6 +24,7 @@ from ulpscope.records.check_runs import CheckedCase
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import remark
+from ulpscope.replay.frameworks import Framework
 from ulpscope.workflows.check.journal import Message, checked_from_json, record_json
 
 LAST_LINES = 3
@@ -126,6 +127,8 @@ class PoolSettings:
     """By device: the settings that its workers read first."""
     jobs: int
     timeout: float
+    framework: Framework = Framework.TORCH
+    """What its workers have to import."""
     command: Sequence[str] = WORKER
 
 
@@ -239,7 +242,7 @@ class Pool:
                 continue
             self._dismiss(worker)
             if not worker.greeted:
-                raise _no_start(f"a worker has not started within {START_SECONDS:g} seconds", worker.last_words)
+                raise self._no_start(f"a worker has not started within {START_SECONDS:g} seconds", worker.last_words)
             if worker.orders:
                 told = f"not done within {self._settings.timeout:g} seconds (--timeout); the worker was killed"
                 yield self._lost(worker, Verdict.TIMEOUT, told)
@@ -260,7 +263,15 @@ class Pool:
             return
         self._failed_starts += 1
         if not self._greeted or self._failed_starts >= STARTS_TRIED:
-            raise _no_start(f"a worker {_death(code, '')} before it was ready", worker.last_words)
+            raise self._no_start(f"a worker {_death(code, '')} before it was ready", worker.last_words)
+
+    def _no_start(self, seen: str, last_words: str) -> UlpscopeError:
+        package = self._settings.framework.value
+        return UlpscopeError(
+            f"{seen}: {last_words}" if last_words else seen,
+            expected=f"a worker process in which {package} can be imported ({sys.executable})",
+            next_step=f"install {package} for this interpreter, or repeat with --jobs 1 if memory is short",
+        )
 
     def _dismiss(self, worker: WorkerProcess) -> None:
         self._forget(worker)
@@ -277,11 +288,3 @@ def _death(code: int, last_words: str) -> str:
     if code == -signal.SIGKILL:
         told += ", perhaps for want of memory"
     return f"{told}: {last_words}" if last_words else told
-
-
-def _no_start(seen: str, last_words: str) -> UlpscopeError:
-    return UlpscopeError(
-        f"{seen}: {last_words}" if last_words else seen,
-        expected=f"a worker process in which torch can be imported ({sys.executable})",
-        next_step="install torch for this interpreter, or repeat with --jobs 1 if memory is short",
-    )

@@ -42,6 +42,7 @@ from ulpscope.records.checks import (
     Verdict,
 )
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.replay.frameworks import Framework
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.trace.reader import RankTrace
 from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, json_line, record_from_json
@@ -273,17 +274,33 @@ def _answer(answers: TextIO, message: Message) -> None:
 def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
     """What executes and what judges: by default whether calls are right, else another question."""
     if not words:
-        return _torch_engine, judge
+        return _engine, judge
     if words[0] == "overflow":
         return _overflow_engine, _judge_overflows
     mode, standard = Perturbation(words[1]), PerturbStandard(words[2])
     return partial(_perturbing_engine, mode=mode, standard=standard), partial(_judge_perturbed, standard=standard)
 
 
-def _torch_engine(settings: WorkerSettings) -> Engine:
+def _engine(settings: WorkerSettings) -> Engine:
+    if settings.framework is Framework.TENSORFLOW:
+        from ulpscope.replay.tensorflow.engine import Engine as TensorFlowEngine
+
+        return TensorFlowEngine(settings.device, seed=settings.seed, references=settings.references)
     from ulpscope.replay.torch.engine import Engine as TorchEngine
 
-    return TorchEngine(settings.device, seed=settings.seed, references=list(settings.references))
+    return TorchEngine(settings.device, seed=settings.seed, references=settings.references)
+
+
+def _probe(framework: Framework) -> None:
+    """Use the framework once."""
+    if framework is Framework.TENSORFLOW:
+        from ulpscope.replay.tensorflow.running import probe as probe_tensorflow
+
+        probe_tensorflow()
+        return
+    from ulpscope.replay.torch.running import probe as probe_torch
+
+    probe_torch()
 
 
 def _overflow_engine(settings: WorkerSettings) -> Engine:
@@ -315,14 +332,12 @@ def _judge_perturbed(
 
 
 def _main(words: Sequence[str]) -> None:
-    from ulpscope.replay.torch.running import probe
-
     # Ctrl-C reaches the whole terminal: it is the parent's to decide, and no crash of the case at hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     make_engine, judged_by = _asked(words)
 
     def probed(settings: WorkerSettings) -> Engine:
-        probe()
+        _probe(settings.framework)
         return make_engine(settings)
 
     serve(probed, judged_by=judged_by, orders=sys.stdin, answers=private_stdout(), between=forget_stderr)

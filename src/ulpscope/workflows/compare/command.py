@@ -24,7 +24,7 @@ from ulpscope.dialects.tables import ASCEND, TFDBG, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import judge_by, parse_standard
-from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.operations.registry import ASKS_FOR_GRADIENTS
 from ulpscope.records.enums import ExitCode, Kind, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.evidence import Ledger, Replay
@@ -32,6 +32,7 @@ from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, e
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark, within
 from ulpscope.records.runs import IntRanges
+from ulpscope.replay.frameworks import Framework, framework_of
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_parquet, write_xlsx
 from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language, ranges_text
@@ -361,12 +362,17 @@ def _is_one(traces: Pair[RankTrace]) -> bool:
     return (one.directory.resolve(), one.name) == (other.directory.resolve(), other.name)
 
 
-NO_TORCH = "torch is not installed here"
+NOT_INSTALLED = {
+    Framework.TORCH: "torch is not installed here",
+    Framework.TENSORFLOW: "TensorFlow is not installed here",
+}
+OTHER_FRAMEWORK = "the runs are of two frameworks"
 NO_CALLS = "no pair of API calls"
 NOT_TORCH = "the operators are a network's, which torch does not have"
 NO_DATA = {side: f"the {side} has no saved data" for side in ("reference", "target")}
 _NEXT_STEPS = {
-    NO_TORCH: "install torch, or leave --replay on out",
+    **{text: f"install {each.value}, or leave --replay on out" for each, text in NOT_INSTALLED.items()},
+    OTHER_FRAMEWORK: "leave --replay on out",
     NO_CALLS: "capture both runs again at level api with --save tensors, or leave --replay on out",
     NOT_TORCH: "leave --replay on out; ulpscope check DUMP --graph GRAPH computes operators that an NPU dumped",
 }
@@ -377,23 +383,26 @@ def obstacles(plan: Plan) -> list[str]:
     """Why these calls cannot be executed again; the dearest to mend first."""
     if any(is_network(trace.info) for side in NO_DATA for trace in _side(plan, side)):
         return [NOT_TORCH]
+    frameworks = {framework_of(trace) for side in NO_DATA for trace in _side(plan, side)}
+    if len(frameworks) > 1:
+        return [OTHER_FRAMEWORK]
     without = [text for side, text in NO_DATA.items() if not all(_has_data(traces) for traces in _side(plan, side))]
     found = [*without, *([] if api_pairs(plan) else [NO_CALLS])]
-    return found if importlib.util.find_spec("torch") is not None else [*found, NO_TORCH]
+    return [*found, *(NOT_INSTALLED[each] for each in frameworks if importlib.util.find_spec(each.value) is None)]
 
 
 def refuse(seen: list[str]) -> UlpscopeError:
     """What to say to a user who asked for it."""
     return UlpscopeError(
         f"--replay on, but {seen[0]}",
-        expected="two traces with API calls and the data of their tensors, and torch to execute them with",
+        expected="two traces with API calls and the data of their tensors, and their framework to execute them with",
         next_step=_NEXT_STEPS.get(seen[0], _CAPTURE_AGAIN),
     )
 
 
 def nothing_executed(plan: Plan, seen: list[str]) -> Ledger | None:
-    """What to say to a user who did not ask: nothing, if no trace holds data, or calls of torch."""
-    if NOT_TORCH in seen or all(text in seen for text in NO_DATA.values()):
+    """What to say to a user who did not ask: nothing, if no trace holds data, or calls that could be executed."""
+    if NOT_TORCH in seen or OTHER_FRAMEWORK in seen or all(text in seen for text in NO_DATA.values()):
         return None
     return Ledger(Replay.AUTO, left=((seen[0], api_pairs(plan)),))
 
@@ -402,7 +411,7 @@ def api_pairs(plan: Plan) -> int:
     """How many pairs of API calls there are, beside those that only run backwards."""
     found = 0
     for rank in plan.ranks:
-        calls = rank.calls.target.filter(pl.col("kind") == Kind.API.value, ~pl.col("op").is_in(STARTS_BACKWARD))
+        calls = rank.calls.target.filter(pl.col("kind") == Kind.API.value, ~pl.col("op").is_in(ASKS_FOR_GRADIENTS))
         found += rank.pairs.join(calls, left_on="target", right_on="id", how="semi").height
     return found
 
