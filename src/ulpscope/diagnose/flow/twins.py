@@ -7,7 +7,7 @@ by the number of elements, and by the number of twins.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +27,8 @@ from ulpscope.diagnose.limits import (
 )
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.numerics.chance import largest_ratio, ratio_chance
+from ulpscope.numerics.dtypes import Floats
+from ulpscope.numerics.summaries.estimates import PIECE, mean_squared_cosines
 from ulpscope.records.enums import PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
 
 Sources = Callable[[int], Sequence[int]]
@@ -69,24 +71,38 @@ class Twins:
         self._sources = sources
         self._twins = twins
         self._updates = [_by_parameter(twin, compare_updates(twin)) for twin in twins]
+        self._rows = [_rows_by_reference(twin, evidence.sides.reference.id) for twin in twins]
         self.errors = self._root_mean_squares()
         """Of each pair of values; nan where no twin tells."""
+        self.directions = self._directions()
+        """In how many the errors of independent draws lie; inf where nothing tells."""
 
     def _root_mean_squares(self) -> NDArray[np.float64]:
-        ids = self.evidence.sides.reference.id
-        found = np.full((len(self._twins), len(ids)), np.nan)
-        for errors, twin in zip(found, self._twins, strict=True):
-            known = twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error)
-            own, rows = twin.sides.reference.id[known], twin.values.error[known]
-            if len(own):
-                order = np.argsort(own)
-                places = np.searchsorted(own[order], ids).clip(max=len(own) - 1)
-                errors[:] = np.where(own[order][places] == ids, rows[order][places], np.nan)
+        of_twins = zip(self._twins, self._rows, strict=True)
+        found = np.array([np.where(rows >= 0, twin.values.error[rows], np.nan) for twin, rows in of_twins])
         with np.errstate(invalid="ignore"):
             healthy: NDArray[np.float64] = np.sqrt(np.mean(np.square(found), axis=0))
         # A twin that has not rounded where the target has says nothing; a sketch tells nothing below its resolution.
         least = np.maximum(LIMITS.rounding * np.array(self.evidence.roundoffs), self.evidence.resolutions)
         return np.where(healthy >= least, healthy, np.nan)
+
+    def _directions(self) -> NDArray[np.float64]:
+        """Told by how alike the errors of the target and its twins are: of n elements that err each by itself, the
+        squares of the cosines between draws are one in n. Behind an optimizer's signs or a noisy loss, elements err
+        together: then there are as many errors as directions, however many elements there are."""
+        if any(side.summaries.sketch is None for one in (self.evidence, *self._twins) for side in one.sides):
+            return np.full(len(self.errors), np.inf)
+        pieces = np.split(np.arange(len(self.errors)), range(PIECE, len(self.errors), PIECE))
+        alike = np.concatenate([mean_squared_cosines(list(self._errors_of(rows))) for rows in pieces])
+        with np.errstate(divide="ignore"):
+            return np.where(alike > 0, 1.0 / alike, np.inf)
+
+    def _errors_of(self, rows: NDArray[np.intp]) -> Iterator[Floats]:
+        """Sketches of the target's errors, and of each twin's; nan where there is none."""
+        yield _sketched_errors(self.evidence, rows)
+        for twin, known in zip(self._twins, self._rows, strict=True):
+            places = known[rows]
+            yield np.where((places >= 0)[:, None], _sketched_errors(twin, places.clip(min=0)), np.nan)
 
     def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
         """What is healthy for a value that was made of these; None where the twins do not tell."""
@@ -128,7 +144,7 @@ class Twins:
         return healthy if healthy > update.resolution else None
 
     def _independent(self, row: int) -> float:
-        return min(independent_elements(self.evidence, row), INDEPENDENT_ELEMENTS)
+        return min(independent_elements(self.evidence, row), float(self.directions[row]), INDEPENDENT_ELEMENTS)
 
     @cached_property
     def _scatter(self) -> float:
@@ -146,6 +162,23 @@ class Twins:
         if not jumps:
             return LEAST_SCATTER
         return max(float(np.quantile(jumps, SOUND_SHARE)) / SOUND_DEVIATIONS, LEAST_SCATTER)
+
+
+def _rows_by_reference(twin: RankEvidence, ids: NDArray[np.int64]) -> NDArray[np.intp]:
+    """For each of these values of the reference its row in a twin's comparison; -1 where that tells no distance."""
+    known = np.flatnonzero(twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error))
+    own = twin.sides.reference.id[known]
+    if not len(own):
+        return np.full(len(ids), -1)
+    order = np.argsort(own)
+    places = order[np.searchsorted(own, ids, sorter=order).clip(max=len(own) - 1)]
+    return np.where(own[places] == ids, known[places], -1)
+
+
+def _sketched_errors(evidence: RankEvidence, rows: NDArray[np.intp]) -> Floats:
+    reference, target = (np.asarray(side.summaries.sketch)[rows].astype(np.float64) for side in evidence.sides)
+    errors: Floats = target - reference
+    return errors
 
 
 def _by_parameter(evidence: RankEvidence, updates: dict[int, Update]) -> dict[tuple[int, str], Update]:
