@@ -117,6 +117,11 @@ class RankEvidence:
         overwrites = self.operations[slot.pair].has(Trait.OVERWRITING)
         return overwrites and slot.place == "args.0" and is_in_place(self.calls["op"][slot.pair])
 
+    def addends(self, pair: int) -> set[int]:
+        """Rows of the values that a pair of calls only adds to its result, as a bias is."""
+        places = self.operations[pair].added
+        return {slot.values for slot in self.slots_of[pair] if not slot.makes and slot.place in places} if places else set()
+
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""
         return [slot for slot in self.slots_of[pair] if slot.makes]

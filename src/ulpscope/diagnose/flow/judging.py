@@ -390,6 +390,8 @@ class Follower:
         # Behind a choice that flipped here, and not in the twins, they went another way.
         if self.twins is None or any(self.flow.states[source] is AFTER_CHOICE for source in sources):
             return False
+        if self._is_no_further_than_twins(slot, sources, explained, gap):
+            return True
         healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
         flips = self._flips_few(slot)
         beyond = alone is None or explained.error > alone.most
@@ -401,7 +403,9 @@ class Follower:
         wrong = [source for source in sources if self.flow.states[source] in WRONG]
         # Sums in another order differ by more than operands that move by a bit now and then.
         in_own_type = self.evidence.coarsest < LAST_BITS
-        most = max(healthy.most, explained.expected) if wrong or in_own_type else healthy.most
+        # What a kernel rounds inside, no twin shows.
+        inside = gap is None and self.evidence.operations[slot.pair].has(Trait.ROUNDING_INSIDE)
+        most = max(healthy.most, explained.expected) if wrong or in_own_type or inside else healthy.most
         most = math.hypot(most, self.allowances.added_in_own_type(slot))
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
@@ -412,6 +416,16 @@ class Follower:
             self.flow.states[slot.values] = self._inherited_state(sources)
         else:
             self.flow.states[slot.values] = ROUNDING
+        return True
+
+    def _is_no_further_than_twins(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
+        """Whether an output is as near to the reference as its twins: then it is sound, whatever rules say of it."""
+        own = self.twins.own(slot, self.explainer.updates.get(slot.row)) if self.twins is not None else None
+        if own is None or explained.error > own or self._is_other_mathematics(slot, sources, explained, gap):
+            return False
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, own
+        self.explainer.note(slot, explained.error)
+        self.flow.states[slot.values] = ROUNDING
         return True
 
     def _flips_few(self, slot: Slot) -> bool:

@@ -25,6 +25,7 @@ from ulpscope.diagnose.limits import (
     SURE_CHANCE,
     SURE_DEVIATIONS,
 )
+from ulpscope.judge.rounding.families import felt_error
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.numerics.chance import largest_ratio, ratio_chance
 from ulpscope.numerics.dtypes import Floats
@@ -106,24 +107,26 @@ class Twins:
 
     def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
         """What is healthy for a value that was made of these; None where the twins do not tell."""
-        own = self._own(slot, update)
-        if own is None or any(self._is_foreign(source, own) for source in sources):
+        own = self.own(slot, update)
+        if own is None or any(self._is_foreign(source, own, slot) for source in sources):
             return None
         above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
         elements = float(round(self._independent(slot.values)))
-        allowance = math.exp(SURE_DEVIATIONS * self._scatter)
-        healthy = Healthy(own * max(above, 1.0), elements, len(self._twins), allowance)
+        healthy = Healthy(own * max(above, 1.0), elements, len(self._twins), self._allowance)
         # Of few elements two draws say less than the rules do.
         return healthy if healthy.by_chance <= LIMITS.gain else None
 
-    def _is_foreign(self, source: int, healthy: float) -> bool:
+    def _is_foreign(self, source: int, healthy: float, slot: Slot) -> bool:
         """Whether an operand has more error than the output may have, and of a kind that no twin has."""
-        values = self.evidence.values
+        values, operand = self.evidence.values, self.evidence.operands[source]
         if values.discrete[source] or values.identical[source]:
             return False
-        return not values.compared[source] or (
-            math.isnan(self.errors[source]) and self.evidence.operands[source].error > healthy
-        )
+        if not values.compared[source]:
+            return True
+        # A bias that began at zero is soon all update: it counts with what it does to the result.
+        added = slot.makes and source in self.evidence.addends(slot.pair)
+        felt = felt_error([operand], self.evidence.operands[slot.values]) if added else operand.error
+        return math.isnan(self.errors[source]) and felt > healthy
 
     def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
         """What is healthy whatever it was made of."""
@@ -134,7 +137,8 @@ class Twins:
         error, healthy = self.evidence.operands[row].error, self.errors[row]
         return None if math.isnan(healthy) or not math.isfinite(error) else error / float(healthy)
 
-    def _own(self, slot: Slot, update: Update | None) -> float | None:
+    def own(self, slot: Slot, update: Update | None) -> float | None:
+        """The twins' error; None where they do not tell."""
         if update is None:
             healthy = float(self.errors[slot.values])
             return None if math.isnan(healthy) else healthy
@@ -147,21 +151,28 @@ class Twins:
         return min(independent_elements(self.evidence, row), float(self.directions[row]), INDEPENDENT_ELEMENTS)
 
     @cached_property
-    def _scatter(self) -> float:
-        """Of how far outputs stand above their operands in this run: nearly all of its calls are sound."""
-        jumps = [
-            math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
-            for slot in self.evidence.slots
-            if slot.makes
-            and slot.role not in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
-            and self._independent(slot.values) >= INDEPENDENT_ELEMENTS
-            and (ratio := self.ratio(slot.values))
-            and (sources := self._sources(slot.pair))
-            and not any(self._is_foreign(source, float(self.errors[slot.values])) for source in sources)
-        ]
-        if not jumps:
-            return LEAST_SCATTER
-        return max(float(np.quantile(jumps, SOUND_SHARE)) / SOUND_DEVIATIONS, LEAST_SCATTER)
+    def _allowance(self) -> float:
+        """How many times more than the twins' a sound error is beyond chance: kernels round inside, as no twin does.
+
+        Told by how far outputs stand above their operands in this run: nearly all of its calls are sound.
+        """
+        found = np.array(list(self._jumps()))
+        scatter = float(np.quantile(found, SOUND_SHARE)) / SOUND_DEVIATIONS if len(found) else 0.0
+        drawn = math.sqrt((1.0 + 1.0 / len(self._twins)) / INDEPENDENT_ELEMENTS / 2.0)
+        beyond = math.sqrt(scatter**2 - drawn**2) if scatter > drawn else 0.0
+        return math.exp(SURE_DEVIATIONS * max(beyond, LEAST_SCATTER))
+
+    def _jumps(self) -> Iterator[float]:
+        """Of outputs of many elements: logarithms of their ratios over those of their operands."""
+        for slot in self.evidence.slots:
+            if not slot.makes or slot.role in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE):
+                continue
+            ratio, healthy = self.ratio(slot.values), float(self.errors[slot.values])
+            if not ratio or self._independent(slot.values) < INDEPENDENT_ELEMENTS:
+                continue
+            sources = self._sources(slot.pair)
+            if sources and not any(self._is_foreign(source, healthy, slot) for source in sources):
+                yield math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
 
 
 def _rows_by_reference(twin: RankEvidence, ids: NDArray[np.int64]) -> NDArray[np.intp]:
