@@ -395,7 +395,8 @@ class Follower:
         healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
         flips = self._flips_few(slot)
         beyond = alone is None or explained.error > alone.most
-        if (flips and beyond) or ((flips or beyond) and any(source in self.astray for source in sources)):
+        astray = any(source in self.astray and self.twins.counts(source, slot, update) for source in sources)
+        if (flips and beyond) or ((flips or beyond) and astray):
             self.astray.add(slot.values)
             return False
         if healthy is None:

@@ -118,15 +118,23 @@ class Twins:
 
     def _is_foreign(self, source: int, healthy: float, slot: Slot) -> bool:
         """Whether an operand has more error than the output may have, and of a kind that no twin has."""
-        values, operand = self.evidence.values, self.evidence.operands[source]
+        values = self.evidence.values
         if values.discrete[source] or values.identical[source]:
             return False
         if not values.compared[source]:
             return True
-        # A bias that began at zero is soon all update: it counts with what it does to the result.
+        return math.isnan(self.errors[source]) and self._felt(source, slot) > healthy
+
+    def _felt(self, source: int, slot: Slot) -> float:
+        """The error that an operand's makes of a result: a bias that began at zero is all update, and changes little."""
+        operand = self.evidence.operands[source]
         added = slot.makes and source in self.evidence.addends(slot.pair)
-        felt = felt_error([operand], self.evidence.operands[slot.values]) if added else operand.error
-        return math.isnan(self.errors[source]) and felt > healthy
+        return felt_error([operand], self.evidence.operands[slot.values]) if added else operand.error
+
+    def counts(self, source: int, slot: Slot, update: Update | None) -> bool:
+        """Whether an operand has enough error to have made that of a result."""
+        own = self.own(slot, update)
+        return own is None or update is not None or self._felt(source, slot) > own
 
     def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
         """What is healthy whatever it was made of."""
