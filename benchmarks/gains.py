@@ -3,10 +3,12 @@
     cd benchmarks && python -m sealed --packages DIR --kind healthy --only a --keep RUNS      capture runs and keep them
     python gains.py RUNS                                                                      what their calls pass on
 
-Counted are calls of healthy pairs in another precision, whose operands differ by rounding only. Left out is what has a rule
-of its own: updates, gradients behind a kink, operands that are half wrong, and calls whose result is measured on numbers
-like their operands'. A model counts as one, with the largest gain of all of its calls; the limits that compare uses
-(src/ulpscope/judge/rounding/limits.py) stand beside the quantiles of these over the models. docs/gains.md is this table.
+Counted are calls of healthy pairs in another precision, whose operands differ by rounding only. Left out is what has a
+rule of its own: updates and what they do along the inputs they were made of, gradients behind a kink, operands that are
+half wrong, sums in a coarse type, calls whose result is measured on numbers like their operands', and what is computed
+another way. A model counts as one, with the largest gain of all of its calls; the limits that compare uses
+(src/ulpscope/judge/rounding/limits.py) stand beside the quantiles of these over the models. docs/gains.md is this
+table.
 """
 
 import argparse
@@ -21,7 +23,10 @@ from ulpscope.align.plan import make_plan
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, gather
+from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.judging import Follower
+from ulpscope.diagnose.flow.spans import healed
+from ulpscope.diagnose.flow.states import State
 from ulpscope.diagnose.limits import DRAWN_GAIN
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.rounding.limits import LIMITS, default_gain
@@ -44,8 +49,8 @@ def healthy_pairs(runs: Path) -> Iterator[Path]:
                 yield folder
 
 
-def evidence_of(folder: Path) -> Iterator[RankEvidence]:
-    plan = make_plan(Pair(open_run(folder / "reference"), open_run(folder / "target")))
+def evidence_of(reference: Path, target: Path) -> Iterator[RankEvidence]:
+    plan = make_plan(Pair(open_run(reference), open_run(target)))
     for rank in plan.ranks:
         yield gather(rank, *paired_values(rank))
 
@@ -54,6 +59,9 @@ def gains_of(evidence: RankEvidence) -> Iterator[tuple[str, str, str, float, flo
     """Family, direction, operation, gain and limit of each judged output of a call whose operands are sound."""
     follower = Follower(evidence)
     flow = follower.follow()
+    flow.put_inside(healed(evidence, flow, follower.sources, follower.gaps))
+    if flow.births and left_of(evidence, flow) is not None:
+        flow.put_inside(flow.births)
     makes = {(slot.pair, slot.place): slot for slot in evidence.slots if slot.makes}
     for gain in flow.gains:
         slot = makes.get((gain.pair, gain.place))
@@ -68,11 +76,17 @@ def is_judged_by_gain(follower: Follower, slot: Slot, gain: float) -> bool:
     evidence, flow = follower.evidence, follower.flow
     kind = evidence.calls["kind"][slot.pair]
     kinked = kind in BACKWARD_KINDS and evidence.operations[slot.pair].has(Trait.KINKED)
-    if kind == OPTIMIZER_KIND or kinked or not np.isfinite(flow.expected.get(slot.row, np.inf)):
+    another_way = flow.states[slot.values] is State.ANOTHER_WAY
+    if kind == OPTIMIZER_KIND or kinked or another_way or not np.isfinite(flow.expected.get(slot.row, np.inf)):
         return False
-    error = evidence.error(slot)
-    base = error / gain
-    return gain < LIMITS.least_outlier or error > DRAWN_GAIN * max(element_error(evidence, slot), base / LIMITS.gain)
+    if gain < LIMITS.least_outlier:
+        return True
+    explained = follower.explainer.explain(slot, follower.sources[slot.values], LIMITS.gain, None)
+    allowed = follower.allowances.applied(
+        slot, follower.explainer.floats(follower.sources[slot.values]), explained, LIMITS.gain
+    )
+    has_own_rule = allowed.expected > explained.expected
+    return not has_own_rule and evidence.error(slot) > DRAWN_GAIN * element_error(evidence, slot)
 
 
 def main() -> None:
@@ -83,7 +97,7 @@ def main() -> None:
     found: dict[tuple[str, ...], dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
     limits: dict[tuple[str, ...], float] = {}
     for folder in healthy_pairs(args.runs):
-        for evidence in evidence_of(folder):
+        for evidence in evidence_of(folder / "reference", folder / "target"):
             for family, direction, name, gain, limit in gains_of(evidence):
                 key = (family, direction, name) if args.operations else (family, direction)
                 found[key][folder].append(gain)
@@ -92,7 +106,9 @@ def main() -> None:
     for key, models in sorted(found.items()):
         everything = np.concatenate([np.array(gains) for gains in models.values()])
         largest = np.array([max(gains) for gains in models.values()])
-        quantiles = [f"{number:.2f}" for number in (np.median(everything), *np.quantile(largest, QUANTILES), largest.max())]
+        quantiles = [
+            f"{number:.2f}" for number in (np.median(everything), *np.quantile(largest, QUANTILES), largest.max())
+        ]
         cells = [*key[:1], " ".join(key[1:]), f"{len(everything):,}", str(len(models)), *quantiles, f"{limits[key]:g}"]
         print(f"| {' | '.join(cells)} |")
 

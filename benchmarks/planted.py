@@ -1,8 +1,8 @@
 """A script of Python, run with a kernel that is wrong: `python planted.py HOW NUMBER SHARE train.py ...`.
 
-The NUMBER-th computing kernel of each forward gives a result that differs by SHARE of its size: a share of its neighbour in the
-last axis is added (`mixed`), or it is rounded to steps so coarse (`coarse`). It lies below autograd and all that records, as
-a wrong kernel does.
+The NUMBER-th computing kernel of each forward gives a result that differs by SHARE of its size: a share of its
+neighbour in the last axis is added (`mixed`), or it is rounded to steps so coarse (`coarse`). It lies below autograd
+and all that records, as a wrong kernel does.
 """
 
 import runpy
@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 COMPUTING = (
-    "mm", "addmm", "bmm", "baddbmm", "convolution", "gelu", "silu", "tanh", "sigmoid", "_softmax", "native_layer_norm", "mul",
-    "add", "div", "rsqrt", "mean", "exp",
+    "mm", "addmm", "bmm", "baddbmm", "convolution", "gelu", "silu", "tanh", "sigmoid", "_softmax", "native_layer_norm",
+    "mul", "add", "div", "rsqrt", "mean", "exp",
 )  # fmt: skip
 LEAST_ELEMENTS = 64
 
