@@ -81,12 +81,10 @@ def is_judged_by_gain(follower: Follower, slot: Slot, gain: float) -> bool:
         return False
     if gain < LIMITS.least_outlier:
         return True
-    explained = follower.explainer.explain(slot, follower.sources[slot.values], LIMITS.gain, None)
-    allowed = follower.allowances.applied(
-        slot, follower.explainer.floats(follower.sources[slot.values]), explained, LIMITS.gain
-    )
-    has_own_rule = allowed.expected > explained.expected
-    return not has_own_rule and evidence.error(slot) > DRAWN_GAIN * element_error(evidence, slot)
+    sources = follower.sources[slot.values]
+    nothing = follower.explainer.explain(slot, sources, 0.0, None)
+    own_rules = follower.allowances.applied(slot, follower.explainer.floats(sources), nothing, 0.0).expected
+    return evidence.error(slot) > max(own_rules, DRAWN_GAIN * element_error(evidence, slot))
 
 
 def main() -> None:

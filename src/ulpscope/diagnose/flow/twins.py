@@ -126,7 +126,7 @@ class Twins:
         return math.isnan(self.errors[source]) and self._felt(source, slot) > healthy
 
     def _felt(self, source: int, slot: Slot) -> float:
-        """The error that an operand's makes of a result: a bias that began at zero is all update, and changes little."""
+        """The error that an operand makes of a result: a bias that began at zero is all update, and changes little."""
         operand = self.evidence.operands[source]
         added = slot.makes and source in self.evidence.addends(slot.pair)
         return felt_error([operand], self.evidence.operands[slot.values]) if added else operand.error

@@ -44,8 +44,8 @@ def sketch_distances(reference: NDArray[np.floating[Any]], target: NDArray[np.fl
 
 
 def mean_squared_cosines(errors: Sequence[Floats]) -> Floats:
-    """How alike several errors of the same values are, told from sketches of the errors, a row a value: the mean over all
-    pairs of errors; 0 where no two are known."""
+    """How alike several errors of the same values are, told from sketches of the errors, a row a value: the mean over
+    all pairs of errors; 0 where no two are known."""
     known = [np.square(_cosines(one, other)) for one, other in combinations(errors, 2)]
     told = np.isfinite(known)
     found: Floats = np.where(told, known, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1)
@@ -54,7 +54,9 @@ def mean_squared_cosines(errors: Sequence[Floats]) -> Floats:
 
 def _cosines(one: Floats, other: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
-        found: Floats = (one * other).sum(axis=-1) / np.sqrt(np.square(one).sum(axis=-1) * np.square(other).sum(axis=-1))
+        found: Floats = (one * other).sum(axis=-1) / np.sqrt(
+            np.square(one).sum(axis=-1) * np.square(other).sum(axis=-1)
+        )
     return found
 
 
