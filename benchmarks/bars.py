@@ -228,6 +228,7 @@ BY_HAND = {
     "needs an accelerator": "fused.py device.py check_device.py compare_device.py, capture.py --device cuda",
     "needs an environment with TensorFlow": "capture_tf.py capture_tf_graph.py same_numbers_tf.py",
     "needs msprobe or msaccucmp beside it": "capture.py saving.py msprobe_roundtrip.py ascend_compare.py",
+    "needs kept runs of the sealed sets": "gains.py twin_power.py",
 }
 
 

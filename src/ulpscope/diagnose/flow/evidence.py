@@ -120,11 +120,8 @@ class RankEvidence:
     def addends(self, pair: int) -> set[int]:
         """Rows of the values that a pair of calls only adds to its result, as a bias is."""
         places = self.operations[pair].added
-        return (
-            {slot.values for slot in self.slots_of[pair] if not slot.makes and slot.place in places}
-            if places
-            else set()
-        )
+        given = self.slots_of[pair] if places else ()
+        return {slot.values for slot in given if not slot.makes and slot.place in places}
 
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""

@@ -81,7 +81,8 @@ class Follower:
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
         self.excuses = Excuses(evidence, self.gaps, limits)
-        self.twins = Twins(evidence, twins, self.gaps.operands_of) if twins else None
+        telling = [twin for twin in twins if twin.slots]
+        self.twins = Twins(evidence, telling, self.gaps.operands_of) if telling else None
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
