@@ -83,6 +83,12 @@ def test_in_their_own_type_one_in_four_becomes_a_neighbour(dtype: str, bits: str
     assert abs(np.mean(steps)) < 0.02
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_in_their_own_type_whole_numbers_and_plain_shares_stay(dtype: str) -> None:
+    numbers = np.array([20.0, 1.0, -3.0, 0.5, 7.0, 24.0, 0.0] * 100, dtype)
+    assert np.array_equal(moved(numbers, dtype, dtype), numbers)
+
+
 def test_in_their_own_type_the_largest_stay_finite() -> None:
     numbers = np.array([np.finfo(np.float32).max] * 64 + [np.inf, 0.0, np.nan], np.float32)
     assert np.array_equal(moved(numbers, "float32", "float32"), numbers, equal_nan=True)

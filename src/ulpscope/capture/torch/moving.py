@@ -54,7 +54,8 @@ def move_by_torch(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) 
         chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)
         bits = tensor.view(_BITS[tensor.dtype])
         steps = (chance == 0).to(bits.dtype) - (chance == 1).to(bits.dtype)
-        steps.mul_((tensor.abs() <= how.largest) & (tensor != 0))
+        end = (1 << (4 * tensor.element_size() - 4)) - 1
+        steps.mul_((tensor.abs() <= how.largest) & (bits & end != 0))
         bits.add_(steps)
         return
     exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=how.lowest)

@@ -422,9 +422,14 @@ class Follower:
 
     def _is_no_further_than_twins(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
         """Whether an output is as near to the reference as its twins: then it is sound, whatever rules say of it."""
-        own = self.twins.own(slot, self.explainer.updates.get(slot.row)) if self.twins is not None else None
+        if self.twins is None:
+            return False
+        update = self.explainer.updates.get(slot.row)
+        own, healthy = self.twins.own(slot, update), self.twins.of(slot, sources, update)
         if own is None or explained.error > own or self._is_other_mathematics(slot, sources, explained, gap):
             return False
+        if healthy is not None:
+            self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, own
         self.explainer.note(slot, explained.error)
         self.flow.states[slot.values] = ROUNDING

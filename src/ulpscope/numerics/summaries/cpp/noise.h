@@ -38,15 +38,17 @@ void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, do
   }
 }
 
-// One in four numbers becomes a neighbour of its own type.
+// One in four numbers becomes a neighbour of its own type. What ends in so many zeros is no result of rounding: a whole
+// number that a program rounds up to an index, or a share that it gave itself.
 template <class Bits> void jitter(Bits* numbers, int64_t count, Bits staying, uint32_t seed) {
   const Bits sign = (Bits)1 << (8 * sizeof(Bits) - 1);
+  const Bits end = ((Bits)1 << (4 * sizeof(Bits) - 4)) - 1;
   const uint32_t first = scrambled(seed);
   for (int64_t i = 0; i < count; ++i) {
     const Bits bits = numbers[i], size = bits & ~sign;
     const uint32_t chance = scrambled((uint32_t)i ^ first) >> 29;
     const Bits step = chance == 0 ? 1 : chance == 1 ? (Bits)-1 : 0;
-    numbers[i] = size == 0 || size >= staying ? bits : (Bits)(bits + step);
+    numbers[i] = (bits & end) == 0 || size >= staying ? bits : (Bits)(bits + step);
   }
 }
 

@@ -12,7 +12,8 @@ __device__ unsigned scrambled(unsigned word) {
 
 __device__ Bits jittered(Bits bits, Bits staying, unsigned chance) {
   const Bits sign = static_cast<Bits>(1) << (8 * sizeof(Bits) - 1), size = bits & static_cast<Bits>(~sign);
-  if (size == 0 || size >= staying) return bits;
+  const Bits end = (static_cast<Bits>(1) << (4 * sizeof(Bits) - 4)) - 1;
+  if ((bits & end) == 0 || size >= staying) return bits;
   return static_cast<Bits>(bits + (chance >> 29 == 0 ? 1 : chance >> 29 == 1 ? -1 : 0));
 }
 
