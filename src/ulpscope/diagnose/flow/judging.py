@@ -425,9 +425,10 @@ class Follower:
         if self.twins is None:
             return False
         update = self.explainer.updates.get(slot.row)
-        own, healthy = self.twins.own(slot, update), self.twins.of(slot, sources, update)
+        own = self.twins.own(slot, update)
         if own is None or explained.error > own or self._is_other_mathematics(slot, sources, explained, gap):
             return False
+        healthy = self.twins.of(slot, sources, update)
         if healthy is not None:
             self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, own
