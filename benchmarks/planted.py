@@ -8,6 +8,7 @@ and all that records, as a wrong kernel does.
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ class Wrong(TorchDispatchMode):
 def main() -> None:
     how, number, share, script = sys.argv[1:5]
     sys.argv = sys.argv[4:]
+    sys.path[0] = str(Path(script).resolve().parent)
     with Wrong(how, int(number), float(share)):
         runpy.run_path(script, run_name="__main__")
 
