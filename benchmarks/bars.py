@@ -252,6 +252,7 @@ BY_HAND = {
     "needs an accelerator": "fused.py device.py check_device.py compare_device.py, capture.py --device cuda",
     "needs an environment with TensorFlow": "capture_tf.py coverage_tf.py same_numbers_tf.py check_sound_tf.py",
     "needs msprobe or msaccucmp beside it": "capture.py saving.py msprobe_roundtrip.py ascend_compare.py",
+    "needs kept runs of the sealed sets": "gains.py twin_power.py",
 }
 
 

@@ -142,7 +142,11 @@ def test_new_twins_replace_the_old_ones(with_twins: Path) -> None:
     copied = with_twins / "copied"
     done = ulpscope(with_twins, "run", "--twins", "1", "-o", "copied", "--", sys.executable, "train.py", "fp32")
     assert done.returncode == 0, done.stderr
-    assert json.loads((copied / "twins" / "precision.json").read_text()) == {"coarsest": None, "results": []}
+    assert json.loads((copied / "twins" / "precision.json").read_text()) == {
+        "coarsest": None,
+        "results": [],
+        "loss_scale": 0,
+    }
     words = ("--twins", "2", "--precision", "bf16")
     done = ulpscope(with_twins, "run", *words, "-o", "copied", "--", sys.executable, "train.py", "fp32")
     assert done.returncode == 0, done.stderr

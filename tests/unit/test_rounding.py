@@ -9,6 +9,7 @@ import pytest
 from ulpscope.judge.rounding.limits import (
     ACCUMULATOR,
     LIMITS,
+    MEASURED_GAINS,
     SKETCH_FLOOR,
     STATS_FLOOR,
     Limits,
@@ -82,14 +83,10 @@ def test_a_single_term_is_no_sum() -> None:
 
 def test_gains_by_kind_of_operation() -> None:
     assert default_gain(operation("linear")) == LIMITS.gain
-    assert (
-        default_gain(operation("layer_norm"))
-        == default_gain(operation("div"))
-        == default_gain(operation("mse_loss"))
-        == LIMITS.loose_gain
-    )
+    assert default_gain(operation("log")) == default_gain(operation("mse_loss")) == LIMITS.loose_gain
     assert default_gain(operation("lstm")) == LIMITS.recurrent_gain
-    assert default_gain(operation("never heard of")) == LIMITS.gain
+    assert default_gain(operation("div")) > default_gain(operation("mul")) > default_gain(operation("exp"))
+    assert default_gain(operation("never heard of")) == MEASURED_GAINS[Family.OTHER]
     assert default_gain(operation("linear"), Limits(gain=9.0)) == 9.0
     assert operation("never heard of").family is Family.OTHER
 

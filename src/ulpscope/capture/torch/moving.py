@@ -16,6 +16,8 @@ _BITS = {
     torch.bfloat16: torch.int16,
 }
 
+_WORD = 0xFFFFFFFF
+
 
 def move(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
     """In place: by that precision's rounding, or now and then to a neighbour where it is the tensor's own.
@@ -47,17 +49,28 @@ def _is_dense(tensor: Tensor) -> bool:
 def move_by_torch(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
     """The same by torch's own operations, on any device."""
     how = noise_parameters(MOVED[tensor.dtype], precision, scale)
-    generator = torch.Generator(tensor.device).manual_seed(seed)
     if how.jitters:
+        generator = torch.Generator(tensor.device).manual_seed(seed)
         chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)
         bits = tensor.view(_BITS[tensor.dtype])
         steps = (chance == 0).to(bits.dtype) - (chance == 1).to(bits.dtype)
-        steps.mul_((tensor.abs() <= how.largest) & (tensor != 0))
+        end = (1 << (4 * tensor.element_size() - 4)) - 1
+        steps.mul_((tensor.abs() <= how.largest) & (bits & end != 0))
         bits.add_(steps)
         return
     exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=how.lowest)
     step = torch.ldexp(torch.ones_like(tensor), exponents - how.kept)
-    chance = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=tensor.dtype)
-    place = tensor / step
-    stays = (place.floor() == place) | ~(tensor.abs() <= how.largest)
-    tensor.copy_(torch.where(stays, tensor, tensor + (chance - 0.5) * step))
+    place = torch.where(tensor.abs() <= how.largest, tensor.abs() / step, 0.0)
+    nearest = place.round()
+    numbers = nearest.long() ^ (exponents.long() << 24)
+    along = (_scrambled(numbers ^ _scrambled(torch.tensor(seed, device=tensor.device))) >> 31) == (tensor < 0)
+    way = (nearest - place) * step
+    tensor.copy_(torch.where(nearest == place, tensor, torch.where(along, tensor + way, tensor - way)))
+
+
+def _scrambled(words: Tensor) -> Tensor:
+    """32 bits of each number, mixed: as numerics/summaries/cpp/noise.h does it."""
+    words = words & _WORD
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        words = ((words ^ (words >> shift)) * factor) & _WORD
+    return words ^ (words >> 16)

@@ -179,7 +179,9 @@ class NoiseMode(LowestMode):
     def _move(self, tensor: Tensor, coarser: str | None) -> None:
         # The other run's gradients underflow later, by as much as they are scaled.
         scale = self.loss_scale if self._steps.phase is Phase.BACKWARD else 0
-        move(tensor, coarser or MOVED[tensor.dtype], next(self._seeds), scale=scale)
+        # A rounding is the same wherever it is made; another order of a sum is none.
+        seed = next(self._seeds) if coarser is None else self.first_seed
+        move(tensor, coarser or MOVED[tensor.dtype], seed, scale=scale)
 
 
 def _floats(things: Any) -> Iterator[Tensor]:

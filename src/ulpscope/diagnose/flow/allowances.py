@@ -78,9 +78,7 @@ class Allowances:
 
     def _felt(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         evidence = self.evidence
-        places = evidence.operations[slot.pair].added
-        only_added = evidence.slots_of[slot.pair] if places else ()
-        addends = {each.values for each in only_added if not each.makes and each.place in places}
+        addends = evidence.addends(slot.pair)
         if not addends:
             return explained
         others = evidence.worst_error(source for source in sources if source not in addends)

@@ -10,6 +10,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
 from ulpscope.diagnose.flow.states import AFTER_CHOICE, WRONG, State
 from ulpscope.diagnose.flow.twins import Twins
+from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.diagnose.flow.updates import Update
 from ulpscope.diagnose.limits import LAST_BITS
 from ulpscope.operations.registry import Trait
@@ -44,24 +45,40 @@ class TwinJudge:
         """Forget what was seen: the run is gone through again."""
         self.astray = set()
 
-    def told(self, slot: Slot, sources: Sequence[int], explained: Explained, states: Sequence[State]) -> Told | None:
-        """What twins tell of a value that was made of these; none where they do not tell."""
+    def told(
+        self,
+        slot: Slot,
+        sources: Sequence[int],
+        explained: Explained,
+        states: Sequence[State],
+        *,
+        gap: Gap | None,
+        is_sound_if_near: bool,
+    ) -> Told | None:
+        """What twins tell of a value that was made of these; none where they do not tell. One that is as near to the
+        reference as its twins is sound, whatever rules say of it, unless something else is asked of its call."""
         update = self.updates.get(slot.row)
         # Behind a choice that flipped here, and not in the twins, they went another way.
         if any(states[source] is AFTER_CHOICE for source in sources):
             return None
         healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
+        own = self.twins.own(slot, update) if is_sound_if_near else None
+        if own is not None and explained.error <= own:
+            return Told(own, math.nan if healthy is None else healthy.chance_of(explained.error), beyond=False)
         flips = self._flips_few(slot)
         beyond = alone is None or explained.error > alone.most
-        if (flips and beyond) or ((flips or beyond) and any(source in self.astray for source in sources)):
+        astray = any(source in self.astray and self.twins.counts(source, slot, update) for source in sources)
+        if (flips and beyond) or ((flips or beyond) and astray):
             self.astray.add(slot.values)
             return None
         if healthy is None:
             return None
         # Sums in another order differ by more than operands that move by a bit now and then.
         in_own_type = self.evidence.precision.coarsest < LAST_BITS
+        # What a kernel rounds inside, no twin shows.
+        inside = gap is None and self.evidence.operations[slot.pair].has(Trait.ROUNDING_INSIDE)
         wrong = any(states[source] in WRONG for source in sources)
-        most = max(healthy.most, explained.expected) if wrong or in_own_type else healthy.most
+        most = max(healthy.most, explained.expected) if wrong or in_own_type or inside else healthy.most
         most = math.hypot(most, self.allowances.added_in_own_type(slot))
         return Told(most, healthy.chance_of(explained.error), beyond=alone is not None and beyond)
 

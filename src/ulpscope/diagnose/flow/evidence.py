@@ -119,6 +119,12 @@ class RankEvidence:
         """Whether it is the call of a module that no other call is around: of a whole model."""
         return self.calls["kind"][pair] == MODULE_KIND and self.calls["parent"][pair] is None
 
+    def addends(self, pair: int) -> set[int]:
+        """Rows of the values that a pair of calls only adds to its result, as a bias is."""
+        places = self.operations[pair].added
+        given = self.slots_of[pair] if places else ()
+        return {slot.values for slot in given if not slot.makes and slot.place in places}
+
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""
         return [slot for slot in self.slots_of[pair] if slot.makes]

@@ -76,7 +76,8 @@ class Follower:
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
         self.excuses = Excuses(evidence, self.gaps, limits)
-        known = Twins(evidence, twins, self.gaps.operands_of) if twins else None
+        telling = [twin for twin in twins if twin.slots]
+        known = Twins(evidence, telling, self.gaps.operands_of) if telling else None
         updates = self.explainer.updates
         self.by_twins = None if known is None else TwinJudge(evidence, known, updates, self.allowances)
         self.mathematics = Mathematics(evidence, self.gaps, updates, limits)
@@ -385,13 +386,16 @@ class Follower:
         self, slot: Slot, sources: list[int], cause: Cause, explained: Explained, gap: Gap | None
     ) -> bool:
         """Judge by what the reference's twins differ from it; gives False where they do not tell."""
-        told = None if self.by_twins is None else self.by_twins.told(slot, sources, explained, self.flow.states)
+        if self.by_twins is None:
+            return False
+        other = self._is_other_mathematics(slot, sources, explained, gap)
+        told = self.by_twins.told(slot, sources, explained, self.flow.states, gap=gap, is_sound_if_near=not other)
         if told is None:
             return False
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, told.most
         self.flow.chances[slot.row] = told.chance
         self.explainer.note(slot, explained)
-        if explained.error > told.most or self._is_other_mathematics(slot, sources, explained, gap):
+        if explained.error > told.most or other:
             self.born(slot, cause, explained.incoming, told.most, gain=explained.gain, gap=gap)
         elif told.beyond and any(self.flow.states[source] in WRONG for source in sources):
             self.flow.states[slot.values] = self._inherited_state(sources)

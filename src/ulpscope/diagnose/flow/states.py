@@ -164,7 +164,8 @@ class PeerGains:
             return usual
         middle, scatter = found
         near, far = self._bound(middle, scatter, 1.0), self._bound(middle, scatter, self._limits.plain_outlier)
-        strict = min(max(near, self._limits.least_gain), max(far, self._limits.least_outlier))
+        least = min(self._limits.least_gain, usual)
+        strict = min(max(near, least), max(far, self._limits.least_outlier))
         if self._evidence.operations[pair].family in COMPOSED:
             strict = max(strict, usual)
         return min(strict, self._limits.peer_ratio * usual)

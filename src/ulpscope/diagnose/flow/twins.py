@@ -7,7 +7,7 @@ by the number of elements, and by the number of twins.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,8 +25,11 @@ from ulpscope.diagnose.limits import (
     SURE_CHANCE,
     SURE_DEVIATIONS,
 )
+from ulpscope.judge.rounding.families import felt_error
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.numerics.chance import largest_ratio, ratio_chance
+from ulpscope.numerics.dtypes import Floats
+from ulpscope.numerics.summaries.estimates import PIECE, mean_squared_cosines
 from ulpscope.records.enums import PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
 
 Sources = Callable[[int], Sequence[int]]
@@ -69,19 +72,15 @@ class Twins:
         self._sources = sources
         self._twins = twins
         self._updates = [_by_parameter(twin, compare_updates(twin)) for twin in twins]
+        self._rows = [_rows_by_reference(twin, evidence.sides.reference.id) for twin in twins]
         self.errors = self._root_mean_squares()
         """Of each pair of values; nan where no twin tells."""
+        self.directions = self._directions()
+        """In how many the errors of independent draws lie; inf where nothing tells."""
 
     def _root_mean_squares(self) -> NDArray[np.float64]:
-        ids = self.evidence.sides.reference.id
-        found = np.full((len(self._twins), len(ids)), np.nan)
-        for errors, twin in zip(found, self._twins, strict=True):
-            known = twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error)
-            own, rows = twin.sides.reference.id[known], twin.values.error[known]
-            if len(own):
-                order = np.argsort(own)
-                places = np.searchsorted(own[order], ids).clip(max=len(own) - 1)
-                errors[:] = np.where(own[order][places] == ids, rows[order][places], np.nan)
+        of_twins = zip(self._twins, self._rows, strict=True)
+        found = np.array([np.where(rows >= 0, twin.values.error[rows], np.nan) for twin, rows in of_twins])
         with np.errstate(invalid="ignore"):
             healthy: NDArray[np.float64] = np.sqrt(np.mean(np.square(found), axis=0))
         # A twin that has not rounded where the target has says nothing; a sketch tells nothing below its resolution.
@@ -89,26 +88,54 @@ class Twins:
         least = np.maximum(LIMITS.rounding * np.array(precision.roundoffs), precision.resolutions)
         return np.where(healthy >= least, healthy, np.nan)
 
+    def _directions(self) -> NDArray[np.float64]:
+        """Told by how alike the errors of the target and its twins are: of n elements that err each by itself, the
+        squares of the cosines between draws are one in n. Behind an optimizer's signs or a noisy loss, elements err
+        together: then there are as many errors as directions, however many elements there are."""
+        if any(side.summaries.sketch is None for one in (self.evidence, *self._twins) for side in one.sides):
+            return np.full(len(self.errors), np.inf)
+        pieces = np.split(np.arange(len(self.errors)), range(PIECE, len(self.errors), PIECE))
+        alike = np.concatenate([mean_squared_cosines(list(self._errors_of(rows))) for rows in pieces])
+        with np.errstate(divide="ignore"):
+            return np.where(alike > 0, 1.0 / alike, np.inf)
+
+    def _errors_of(self, rows: NDArray[np.intp]) -> Iterator[Floats]:
+        """Sketches of the target's errors, and of each twin's; nan where there is none."""
+        yield _sketched_errors(self.evidence, rows)
+        for twin, known in zip(self._twins, self._rows, strict=True):
+            places = known[rows]
+            yield np.where((places >= 0)[:, None], _sketched_errors(twin, places.clip(min=0)), np.nan)
+
     def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
         """What is healthy for a value that was made of these; None where the twins do not tell."""
-        own = self._own(slot, update)
-        if own is None or any(self._is_foreign(source, own) for source in sources):
+        own = self.own(slot, update)
+        if own is None or any(self._is_foreign(source, own, slot) for source in sources):
             return None
         above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
         elements = float(round(self._independent(slot.values)))
-        allowance = math.exp(SURE_DEVIATIONS * self._scatter)
-        healthy = Healthy(own * max(above, 1.0), elements, len(self._twins), allowance)
+        healthy = Healthy(own * max(above, 1.0), elements, len(self._twins), self._allowance)
         # Of few elements two draws say less than the rules do.
         return healthy if healthy.by_chance <= LIMITS.gain else None
 
-    def _is_foreign(self, source: int, healthy: float) -> bool:
+    def _is_foreign(self, source: int, healthy: float, slot: Slot) -> bool:
         """Whether an operand has more error than the output may have, and of a kind that no twin has."""
         values = self.evidence.values
         if values.discrete[source] or values.identical[source]:
             return False
-        return not values.compared[source] or (
-            math.isnan(self.errors[source]) and self.evidence.operands[source].error > healthy
-        )
+        if not values.compared[source]:
+            return True
+        return math.isnan(self.errors[source]) and self._felt(source, slot) > healthy
+
+    def _felt(self, source: int, slot: Slot) -> float:
+        """The error that an operand makes of a result: a bias that began at zero is all update, and changes little."""
+        operand = self.evidence.operands[source]
+        added = slot.makes and source in self.evidence.addends(slot.pair)
+        return felt_error([operand], self.evidence.operands[slot.values]) if added else operand.error
+
+    def counts(self, source: int, slot: Slot, update: Update | None) -> bool:
+        """Whether an operand has enough error to have made that of a result."""
+        own = self.own(slot, update)
+        return own is None or update is not None or self._felt(source, slot) > own
 
     def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
         """What is healthy whatever it was made of."""
@@ -119,7 +146,8 @@ class Twins:
         error, healthy = self.evidence.operands[row].error, self.errors[row]
         return None if math.isnan(healthy) or not math.isfinite(error) else error / float(healthy)
 
-    def _own(self, slot: Slot, update: Update | None) -> float | None:
+    def own(self, slot: Slot, update: Update | None) -> float | None:
+        """The twins' error; None where they do not tell."""
         if update is None:
             healthy = float(self.errors[slot.values])
             return None if math.isnan(healthy) else healthy
@@ -129,24 +157,48 @@ class Twins:
         return healthy if healthy > update.resolution else None
 
     def _independent(self, row: int) -> float:
-        return min(independent_elements(self.evidence, row), INDEPENDENT_ELEMENTS)
+        return min(independent_elements(self.evidence, row), float(self.directions[row]), INDEPENDENT_ELEMENTS)
 
     @cached_property
-    def _scatter(self) -> float:
-        """Of how far outputs stand above their operands in this run: nearly all of its calls are sound."""
-        jumps = [
-            math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
-            for slot in self.evidence.slots
-            if slot.makes
-            and slot.role not in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
-            and self._independent(slot.values) >= INDEPENDENT_ELEMENTS
-            and (ratio := self.ratio(slot.values))
-            and (sources := self._sources(slot.pair))
-            and not any(self._is_foreign(source, float(self.errors[slot.values])) for source in sources)
-        ]
-        if not jumps:
-            return LEAST_SCATTER
-        return max(float(np.quantile(jumps, SOUND_SHARE)) / SOUND_DEVIATIONS, LEAST_SCATTER)
+    def _allowance(self) -> float:
+        """How many times more than the twins' a sound error is beyond chance: kernels round inside, as no twin does.
+
+        Told by how far outputs stand above their operands in this run: nearly all of its calls are sound.
+        """
+        found = np.array(list(self._jumps()))
+        scatter = float(np.quantile(found, SOUND_SHARE)) / SOUND_DEVIATIONS if len(found) else 0.0
+        drawn = math.sqrt((1.0 + 1.0 / len(self._twins)) / INDEPENDENT_ELEMENTS / 2.0)
+        beyond = math.sqrt(scatter**2 - drawn**2) if scatter > drawn else 0.0
+        return math.exp(SURE_DEVIATIONS * max(beyond, LEAST_SCATTER))
+
+    def _jumps(self) -> Iterator[float]:
+        """Of outputs of many elements: logarithms of their ratios over those of their operands."""
+        for slot in self.evidence.slots:
+            if not slot.makes or slot.role in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE):
+                continue
+            ratio, healthy = self.ratio(slot.values), float(self.errors[slot.values])
+            if not ratio or self._independent(slot.values) < INDEPENDENT_ELEMENTS:
+                continue
+            sources = self._sources(slot.pair)
+            if sources and not any(self._is_foreign(source, healthy, slot) for source in sources):
+                yield math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
+
+
+def _rows_by_reference(twin: RankEvidence, ids: NDArray[np.int64]) -> NDArray[np.intp]:
+    """For each of these values of the reference its row in a twin's comparison; -1 where that tells no distance."""
+    known = np.flatnonzero(twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error))
+    own = twin.sides.reference.id[known]
+    if not len(own):
+        return np.full(len(ids), -1)
+    order = np.argsort(own)
+    places = order[np.searchsorted(own, ids, sorter=order).clip(max=len(own) - 1)]
+    return np.where(own[places] == ids, known[places], -1)
+
+
+def _sketched_errors(evidence: RankEvidence, rows: NDArray[np.intp]) -> Floats:
+    reference, target = (np.asarray(side.summaries.sketch)[rows].astype(np.float64) for side in evidence.sides)
+    errors: Floats = target - reference
+    return errors
 
 
 def _by_parameter(evidence: RankEvidence, updates: dict[int, Update]) -> dict[tuple[int, str], Update]:

@@ -7,7 +7,9 @@ own size, and the mean by its size over sqrt(n).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,23 @@ def sketch_distances(reference: NDArray[np.floating[Any]], target: NDArray[np.fl
     """Estimated L2 distances, a row a pair; nan where a sketch is missing (nan)."""
     pieces = [slice(start, start + PIECE) for start in range(0, len(reference), PIECE)]
     return np.concatenate([np.empty(0), *(estimate_distance(reference[rows], target[rows]) for rows in pieces)])
+
+
+def mean_squared_cosines(errors: Sequence[Floats]) -> Floats:
+    """How alike several errors of the same values are, told from sketches of the errors, a row a value: the mean over
+    all pairs of errors; 0 where no two are known."""
+    known = [np.square(_cosines(one, other)) for one, other in combinations(errors, 2)]
+    told = np.isfinite(known)
+    found: Floats = np.where(told, known, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1)
+    return found
+
+
+def _cosines(one: Floats, other: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        found: Floats = (one * other).sum(axis=-1) / np.sqrt(
+            np.square(one).sum(axis=-1) * np.square(other).sum(axis=-1)
+        )
+    return found
 
 
 def scatter_of_few(elements: float) -> float:

@@ -41,7 +41,7 @@ class Noise {
   Noise(const Moments& moments, const Settings& settings)
       : moments_(moments), asked_(kept(settings.asked)), scopes_(kept(settings.scopes)),
         results_(kept(settings.results)), setup_(kept(settings.setup)), forward_(kept(settings.forward)),
-        autocast_(settings.autocast), parameters_(settings.parameters), seed_(settings.seed),
+        autocast_(settings.autocast), parameters_(settings.parameters), first_seed_(settings.seed), seed_(settings.seed),
         backward_(kept(settings.backward)), loss_scale_(settings.loss_scale), moving_(settings.asked) {}
 
   // Tells the next precision, and which dtype has it, if noise moves that.
@@ -228,7 +228,11 @@ class Noise {
   void move(PyObject* object, Precision coarser) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
     const Precision own = own_of(tensor);
-    moving_.move(tensor, own, coarser != UNKNOWN ? coarser : own, seed_++, scale_);
+    // A rounding is the same wherever it is made; another order of a sum is none.
+    if (coarser != UNKNOWN)
+      moving_.move(tensor, own, coarser, first_seed_, scale_);
+    else
+      moving_.move(tensor, own, own, seed_++, scale_);
   }
 
   void hold(PyObject* object, Precision coarser) {
@@ -289,7 +293,7 @@ class Noise {
   const Moments& moments_;
   Owned asked_, scopes_, results_, setup_, forward_;
   Precision autocast_, parameters_;
-  int64_t seed_;
+  int64_t first_seed_, seed_;
   Owned backward_;
   int loss_scale_, scale_ = 0;
   Moving moving_;

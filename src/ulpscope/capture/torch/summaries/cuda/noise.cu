@@ -12,31 +12,36 @@ __device__ unsigned scrambled(unsigned word) {
 
 __device__ Bits jittered(Bits bits, Bits staying, unsigned chance) {
   const Bits sign = static_cast<Bits>(1) << (8 * sizeof(Bits) - 1), size = bits & static_cast<Bits>(~sign);
-  if (size == 0 || size >= staying) return bits;
+  const Bits end = (static_cast<Bits>(1) << (4 * sizeof(Bits) - 4)) - 1;
+  if ((bits & end) == 0 || size >= staying) return bits;
   return static_cast<Bits>(bits + (chance >> 29 == 0 ? 1 : chance >> 29 == 1 ? -1 : 0));
 }
 
 #if ROUNDS
-__device__ Bits moved(Bits bits, const Moved& how, int lowest, unsigned chance) {
+__device__ Bits moved(Bits bits, const Moved& how, int lowest) {
   union { Bits bits; Number number; } own, step, steps;
   own.bits = bits;
   int exponent = static_cast<int>((bits >> MANTISSA) & (2 * BIAS + 1)) - BIAS;
   exponent = exponent > lowest ? exponent : lowest;
   step.bits = static_cast<Bits>(BIAS + exponent - how.kept) << MANTISSA;
   steps.bits = static_cast<Bits>(BIAS - exponent + how.kept) << MANTISSA;
-  const Number x = own.number, place = x * steps.number, size = x < 0 ? -x : x;
-  if (floor(place) == place || !(size <= static_cast<Number>(how.largest))) return bits;
-  own.number = x + (static_cast<Number>(chance >> 8) * static_cast<Number>(1.0 / (1 << 24)) - Number(0.5)) * step.number;
+  const Number x = own.number, size = x < 0 ? -x : x;
+  const Number place = size <= static_cast<Number>(how.largest) ? size * steps.number : Number(0);
+  const Number nearest = rint(place), way = (nearest - place) * step.number;
+  if (nearest == place) return bits;
+  const unsigned number = static_cast<unsigned>(static_cast<int>(nearest)) ^ (static_cast<unsigned>(exponent) << 24);
+  const bool along = (scrambled(number ^ static_cast<unsigned>(how.seed)) >> 31) == (x < 0);
+  own.number = along ? x + way : x - way;
   return own.bits;
 }
 #endif
 
 // The number at this place, moved.
 __device__ Bits noisy(Bits bits, i64 place, const Moved& how, int lowest) {
-  const unsigned chance = scrambled(static_cast<unsigned>(place) ^ static_cast<unsigned>(how.seed));
 #if ROUNDS
-  if (!how.jitters) return moved(bits, how, lowest, chance);
+  if (!how.jitters) return moved(bits, how, lowest);
 #endif
+  const unsigned chance = scrambled(static_cast<unsigned>(place) ^ static_cast<unsigned>(how.seed));
   return jittered(bits, static_cast<Bits>(how.staying), chance);
 }
 
