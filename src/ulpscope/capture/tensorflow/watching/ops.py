@@ -220,9 +220,9 @@ def _places(op: Op, count: int, options: dict[str, Any]) -> tuple[list[str], lis
 
 
 def _option(is_dtype: bool, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_option(is_dtype, one) for one in value]
     if is_dtype:
-        if isinstance(value, (list, tuple)):
-            return [_option(True, one) for one in value]
         return {"$dtype": word_of(dtypes.as_dtype(value))}
     if isinstance(value, bytes):
         return value.decode(errors="replace")
