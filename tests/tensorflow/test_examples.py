@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = ("examples/lenet_tf1/README.md", "examples/keras_transformer/README.md")
 LEFT_OUT = "..."
-PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # as a terminal shows both
 
 
 def shown(page: str) -> Iterator[tuple[str, str]]:
@@ -35,7 +34,10 @@ def typed(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """What a shell makes of it, where `python` and `ulpscope` are this environment's."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "120", "LC_ALL": "C"}
-    done = subprocess.run(command, shell=True, cwd=folder, text=True, env=environment, timeout=300, **PIPES)
+    both = subprocess.STDOUT  # as a terminal shows them
+    done = subprocess.run(
+        command, shell=True, cwd=folder, stdout=subprocess.PIPE, stderr=both, text=True, env=environment, timeout=300
+    )
     assert done.returncode in (0, 1), done.stdout
     return done
 
