@@ -69,12 +69,7 @@ class WrittenGraph:
 
     def _is_read(self, prefix: str, symbol: Symbol, source: Source) -> bool:
         """Whether an operand is what the script has given, casts and constants aside."""
-        found, here = {source.node}, source.node
-        while operation(self.graph.nodes[here].op).has(Trait.MOVING) and self.graph.nodes[here].inputs:
-            here = self.graph.nodes[here].inputs[0].node
-            if here in found:
-                break
-            found.add(here)
+        found = self._moved_from(source.node)
         while prefix + symbol.op not in self.places:
             written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
             if written is None or not written.inputs or written.op in LOWERED:
@@ -82,7 +77,17 @@ class WrittenGraph:
             if not operation(written.op).has(Trait.MOVING):
                 return any(self._may_stand_for(node, written) for node in found)
             symbol = written.inputs[0]
-        return self.places[prefix + symbol.op] in found
+        return not found.isdisjoint(self._moved_from(self.places[prefix + symbol.op]))
+
+    def _moved_from(self, here: int) -> set[int]:
+        """A node, and those that it hands on the numbers of."""
+        found = {here}
+        while operation(self.graph.nodes[here].op).has(Trait.MOVING) and self.graph.nodes[here].inputs:
+            here = self.graph.nodes[here].inputs[0].node
+            if here in found:
+                break
+            found.add(here)
+        return found
 
     def _may_stand_for(self, place: int, written: Written) -> bool:
         """Whether a node may be an op that is gone: folded to a constant, or merged with an equal one."""
