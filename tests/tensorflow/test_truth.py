@@ -11,6 +11,7 @@ SAMPLE = (
     "lenet.norm_eps.graph fp32",
     "lenet.pooling.graph bf16",
     "lenet.weight_changed.graph fp32",
+    "lenet.dropout_seed.graph fp32",
     "lenet.bf16 clean",
 )
 
