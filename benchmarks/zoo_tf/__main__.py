@@ -22,9 +22,10 @@ from zoo.__main__ import Zoo, main
 from zoo_tf.clean_pairs import CLEAN_PAIRS
 from zoo_tf.faults import FAULTS
 
+FAMILIES = Path(__file__).resolve().parent / "families"
+ZOO = Zoo("python -m zoo_tf", __doc__, FAULTS, CLEAN_PAIRS, FAMILIES, "zoo_tf.prepared", measures=False)
+
 if __name__ == "__main__":
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    families = Path(__file__).resolve().parent / "families"
-    zoo = Zoo("python -m zoo_tf", __doc__, FAULTS, CLEAN_PAIRS, families, "zoo_tf.prepared", measures=False)
-    sys.exit(main(zoo))
+    sys.exit(main(ZOO))

@@ -65,31 +65,43 @@ class WrittenGraph:
 
     def _is_as_written(self, place: int) -> bool:
         node, known = self.graph.nodes[place], self.known[place]
-        if node.op in CONSTANTS or node.op in ARGUMENTS or node.op in HANDING_ON:
+        if node.op in CONSTANTS | ARGUMENTS | RESULTS | HANDING_ON:
             return True
         if known is None or not known.is_itself:
             return not self.made  # of a graph that nobody saw being made, all is as good as written
         if node.fused_ops or REGROUPED in node.name or len(known.written.inputs) != len(node.inputs):
             return True
-        pairs = zip(known.written.inputs, self.sources(place), strict=True)
-        return all(self._is_read(known.prefix, symbol, source) for symbol, source in pairs)
+        return all(
+            any(self._is_read(known.prefix, symbol, source) for source in node.inputs)
+            for symbol in known.written.inputs
+        )
 
     def _is_read(self, prefix: str, symbol: Symbol, source: Source) -> bool:
         """Whether an operand is what the script has given, casts and constants aside."""
-        found, here = {source.node}, source.node
-        while operation(self.graph.nodes[here].op).has(Trait.MOVING) and self.graph.nodes[here].inputs:
-            here = self.graph.nodes[here].inputs[0].node
-            if here in found:
-                break
-            found.add(here)
+        made = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
+        if made is not None and operation(made.op).has(Trait.METADATA):
+            return True  # a shape, which is folded where it is known
+        found = self._moved_from(source.node)
         while prefix + symbol.op not in self.places:
             written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
             if written is None or not written.inputs or written.op in LOWERED:
                 return True  # a constant, what the function is given, or what runs functions of its own
-            if not operation(written.op).has(Trait.MOVING):
+            if not _hands_on(written.op):
                 return any(self._may_stand_for(node, written) for node in found)
             symbol = written.inputs[0]
-        return self.places[prefix + symbol.op] in found
+        expected = self._moved_from(self.places[prefix + symbol.op])
+        folded = [any(self.graph.nodes[node].op in CONSTANTS for node in nodes) for nodes in (found, expected)]
+        return not found.isdisjoint(expected) or all(folded)
+
+    def _moved_from(self, here: int) -> set[int]:
+        """A node, and those that it hands on the numbers of."""
+        found = {here}
+        while _hands_on(self.graph.nodes[here].op) and self.graph.nodes[here].inputs:
+            here = self.graph.nodes[here].inputs[0].node
+            if here in found:
+                break
+            found.add(here)
+        return found
 
     def _may_stand_for(self, place: int, written: Written) -> bool:
         """Whether a node may be an op that is gone: folded to a constant, or merged with an equal one."""
@@ -277,6 +289,11 @@ class WrittenGraph:
 
     def _is_gone(self, prefix: str, symbol: Symbol) -> bool:
         return prefix + symbol.op not in self.places
+
+
+def _hands_on(op: str) -> bool:
+    """Whether it gives the numbers that it is given."""
+    return op in HANDING_ON or operation(op).has(Trait.MOVING, Trait.CASTING)
 
 
 def _names(name: str) -> Iterator[str]:
