@@ -99,13 +99,14 @@ CASES = {
     "seeded": Case(HEAD + SEED + MODEL + TRAINING, None),
     "unseeded": Case(HEAD + MODEL + TRAINING, "kaiming_uniform_", "generator", ("seed",)),
     "reseeded dropout": Case(HEAD + SEED + MODEL + "torch.seed()\n" + TRAINING, "dropout", "generator"),
+    # Nobody sees numpy's array become a tensor: the call that reads it is the first that can be named.
     "unseeded numpy": Case(
         HEAD + SEED + MODEL + "x = torch.from_numpy(np.random.rand(4, 8)).float()\n" + TRAINING,
-        "from_numpy", "outside", ("seed",),
+        "float", "given", ("seed",),
     ),
     "order of a set": Case(
         HEAD + SEED + MODEL + "x = torch.tensor([[float(ord(c)) for c in set('abcdefgh')]] * 4)\n" + TRAINING,
-        "tensor", "argument", ("seed", "hash_seed"),
+        "tensor", "argument", ("hash_seed",),
     ),
     "race in a Function": Case(HEAD + SEED + RACE + FUNCTION, "Racing", "computation"),
     "race in a custom op": Case(HEAD + SEED + RACE + CUSTOM_OP, "racing.default", "computation"),
