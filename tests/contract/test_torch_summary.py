@@ -138,7 +138,7 @@ def test_a_channels_last_tensor_equals_its_contiguous_self() -> None:
         assert one.tobytes() == other.tobytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_view_of_any_type(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
@@ -148,7 +148,7 @@ def test_any_view_of_any_type(data: st.DataObject) -> None:
     check(tensor[tuple(slices)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(width=32), max_size=100))
 def test_any_float32_numbers(numbers: list[float]) -> None:
     check(torch.tensor(numbers, dtype=torch.float32))

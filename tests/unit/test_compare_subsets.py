@@ -114,7 +114,7 @@ def named(folder: Path, name: str, steps: Numbers) -> Path:
 some_steps = st.frozensets(st.sampled_from(STEPS), min_size=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     reference=some_steps, target=some_steps, wanted=st.none() | some_steps, sides=st.permutations(["plain", "other"])
 )
@@ -151,7 +151,7 @@ def test_a_run_beside_itself_or_its_own_rank_is_told(traces: Path) -> None:
     assert not compare(whole, other).comparison.scope.same_run
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(wanted=some_steps)
 def test_a_fault_is_found_in_every_subset_that_has_its_step(traces: Path, wanted: Numbers) -> None:
     faulty = 2
@@ -165,7 +165,7 @@ def test_a_fault_is_found_in_every_subset_that_has_its_step(traces: Path, wanted
         assert (result.findings[0].call, result.findings[0].step) == (f"{MUL}.0", faulty)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     reference=st.dictionaries(st.sampled_from(RANKS), some_steps, min_size=1),
     target=st.dictionaries(st.sampled_from(RANKS), some_steps, min_size=1),

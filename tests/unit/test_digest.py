@@ -81,7 +81,7 @@ def test_keys_are_odd_and_fit_32_bits() -> None:
     assert all(k % 2 and -(2**31) <= k < 2**31 for k in keys.tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2999), st.integers(0, 31))
 def test_any_flipped_bit_changes_it(position: int, bit: int) -> None:
     array = np.arange(3000, dtype=np.uint32)

@@ -72,7 +72,7 @@ def test_sketch_is_what_the_specification_says(count: int) -> None:
     np.testing.assert_allclose(sketch_of(numbers), expected, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), max_size=200))
 def test_what_is_set_aside_leaves_the_sketch_alone(numbers: list[float]) -> None:
     largest = max((abs(x) for x in numbers if abs(x) < 2.0**29), default=0.0)

@@ -185,7 +185,7 @@ def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch, 
 
 
 @BOTH
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.floats()), max_size=60))
 def test_float64_stats(summarizer: Summarizer, numbers: list[float]) -> None:
     row = summarizer(np.array(numbers, dtype=np.float64), "float64")
@@ -194,7 +194,7 @@ def test_float64_stats(summarizer: Summarizer, numbers: list[float]) -> None:
 
 @BOTH
 @pytest.mark.parametrize("dtype_name", FLOATS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_float_stats(summarizer: Summarizer, dtype_name: str, data: st.DataObject) -> None:
     with np.errstate(over="ignore", invalid="ignore"):

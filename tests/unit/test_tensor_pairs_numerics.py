@@ -181,7 +181,7 @@ def test_steps_to_a_neighbour_are_ulps(dtype: str, box_size: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_worst_ulp_is_that_of_the_metrics(data: st.DataObject) -> None:
     numbers = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=5, max_size=5)
     reference, target = (np.array(data.draw(numbers), np.float32) for _ in range(2))

@@ -99,6 +99,8 @@ CLEAN_INPUT = 0.02
 """Error of the inputs of such a second fault at most. Zoo."""
 NAMES_LISTED = 6
 """Names of calls or parameters in one finding; a line's worth."""
+SETTINGS_QUOTED = 3
+"""Differences of the environments beside a finding: whoever wants more asks diff."""
 COMPUTED_NOISE = 8.0
 """Roundoffs of the coarsest type within which a number among the arguments may be one that the run computed. Chosen."""
 WRITTEN_DIGITS = 7

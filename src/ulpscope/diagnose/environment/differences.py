@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ulpscope.diagnose.environment.rules import RULES, rule_of
+from ulpscope.diagnose.limits import SETTINGS_QUOTED
 from ulpscope.records.environments import Environment, EnvironmentDiff, EnvironmentDifference, Likelihood
 from ulpscope.records.findings import Comparison, FindingKind, Outcome
 from ulpscope.records.pairs import Pair
@@ -82,8 +83,6 @@ def diff_environments(sides: Sequence[tuple[int, Pair[Environment]]], *, paths: 
     )
 
 
-QUOTED = 3
-"""Differences beside a finding: whoever wants more asks diff."""
 _FROM_OUTSIDE = frozenset((FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS))
 """What a run was given, not what a call of it computed."""
 
@@ -99,7 +98,7 @@ def quoted(comparison: Comparison) -> tuple[EnvironmentDifference, ...]:
         told = [each for each in comparison.environment if each.likelihood is Likelihood.LIKELY]
     else:
         told = []
-    return tuple(told[:QUOTED])
+    return tuple(told[:SETTINGS_QUOTED])
 
 
 def _one_sided(pairs: Sequence[Pair[Environment]]) -> Pair[tuple[str, ...]]:

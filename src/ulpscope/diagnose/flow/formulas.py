@@ -120,6 +120,8 @@ class _Formula:
             raise _UnknownError
         arity, function = formula
         given = stated.get("args", [])[:arity]
+        if len(given) < arity:  # a trace that does not say what a call was given
+            raise _UnknownError
         entries = [self._entry(call, f"args.{index}", entry) for index, entry in enumerate(given)]
         if own_word(op) == f"__r{name}__":
             entries.reverse()
