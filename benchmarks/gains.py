@@ -21,12 +21,12 @@ import numpy as np
 
 from ulpscope.align.plan import make_plan
 from ulpscope.align.tensors import BACKWARD_KINDS
-from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, gather
 from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.judging import Follower
 from ulpscope.diagnose.flow.spans import healed
 from ulpscope.diagnose.flow.states import State
+from ulpscope.diagnose.flow.trying.elements import element_error
 from ulpscope.diagnose.limits import DRAWN_GAIN
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.rounding.limits import LIMITS, default_gain

@@ -22,7 +22,7 @@ from typing import Any
 from gains import evidence_of
 from sealed.__main__ import HERE, Options, ulpscope, without_twins
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.twins import Twins
+from ulpscope.diagnose.flow.twins.healthy import Twins
 from ulpscope.records.enums import Kind
 from ulpscope.workflows.compare.command import compare
 

@@ -11,11 +11,8 @@ from collections.abc import Set as AbstractSet
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
-from ulpscope.diagnose.flow.by_twins import TwinJudge
-from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.formulas import Formulas
 from ulpscope.diagnose.flow.mathematics import Mathematics
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
@@ -34,7 +31,10 @@ from ulpscope.diagnose.flow.states import (
     Gain,
     State,
 )
-from ulpscope.diagnose.flow.twins import Twins
+from ulpscope.diagnose.flow.trying.elements import element_error
+from ulpscope.diagnose.flow.trying.formulas import Formulas
+from ulpscope.diagnose.flow.twins.healthy import Twins
+from ulpscope.diagnose.flow.twins.judging import TwinJudge
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
 from ulpscope.diagnose.flow.unseen import Unseen
 from ulpscope.diagnose.limits import DRAWN_GAIN, LAST_BITS, PLAINLY_WRONG, SAME_ERROR

@@ -9,7 +9,7 @@ from ulpscope.diagnose.flow.allowances import Allowances
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
 from ulpscope.diagnose.flow.states import AFTER_CHOICE, WRONG, State
-from ulpscope.diagnose.flow.twins import Twins
+from ulpscope.diagnose.flow.twins.healthy import Twins
 from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.diagnose.flow.updates import Update
 from ulpscope.diagnose.limits import LAST_BITS

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from ulpscope.align.tensors import GRADIENT_ROLES
-from ulpscope.diagnose.flow.elements import arguments_of, drawn
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.reads import RunReads
+from ulpscope.diagnose.flow.trying.elements import arguments_of, drawn
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder
 from ulpscope.diagnose.limits import NUMBERS_DRAWN
 from ulpscope.judge.rounding.elementwise import formula_of
