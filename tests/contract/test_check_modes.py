@@ -223,10 +223,14 @@ def test_inputs_move_as_those_of_a_noise_twin_do() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_single_element_moves_too(seed: int) -> None:
-    feed = Feed({"args.0": torch.tensor([1.5])}, {})
+    feed = Feed({"args.0": torch.tensor([1.1])}, {})
     assert not torch.equal(move_by_noise(False, seed, feed).tensors["args.0"], feed.tensors["args.0"])
+
+
+@pytest.mark.parametrize("given", [0.0, 1.5])
+def test_what_no_rounding_made_does_not_move(given: float) -> None:
     with pytest.raises(CannotReplayError, match="no float input"):
-        move_by_noise(False, seed, Feed({"args.0": torch.zeros(3)}, {}))
+        move_by_noise(False, 0, Feed({"args.0": torch.full((3,), given)}, {}))
 
 
 def test_a_kernel_that_does_not_repeat_itself_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
