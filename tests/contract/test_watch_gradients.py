@@ -268,3 +268,16 @@ def test_a_run_without_change_to_its_script(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--", sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "steps 0-4" in done.stderr
+
+
+def test_what_is_no_loss_goes_back_as_without_a_watch(tmp_path: Path) -> None:
+    net, batch = network(), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ulpscope.watch(net, optimizer, out=tmp_path / "run"):
+        square = torch.func.grad(lambda row: row.square().sum())
+        assert torch.equal(torch.func.vmap(square)(batch), 2 * batch)
+        loss = net(batch).sum()
+        torch.autograd.backward(torch.autograd.graph.get_gradient_edge(loss), (torch.ones_like(loss),))
+        optimizer.step()
+    rank = only_rank(tmp_path / "run")
+    assert set(rank.collect(rank.tensors())["role"]) == {"gradient", "parameter"}
