@@ -281,3 +281,25 @@ def test_what_is_no_loss_goes_back_as_without_a_watch(tmp_path: Path) -> None:
         optimizer.step()
     rank = only_rank(tmp_path / "run")
     assert set(rank.collect(rank.tensors())["role"]) == {"gradient", "parameter"}
+
+
+@pytest.mark.parametrize("reversed_", [False, True])
+def test_an_optimizer_that_updates_in_one_run_only_is_no_agreement(tmp_path: Path, reversed_: bool) -> None:
+    for name, until in (("whole", 4), ("lacking", 2)):
+        torch.manual_seed(0)
+        net, other = network(), nn.Linear(4, 2)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, other)]
+        with ulpscope.watch({"net": net, "other": other}, out=tmp_path / name):
+            for step in range(4):
+                (net(torch.ones(2, 4)).sum() + other(torch.ones(2, 4)).sum()).backward()
+                optimizers[0].step()
+                if step < until:
+                    optimizers[1].step()
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+    names = ["whole", "lacking"][:: -1 if reversed_ else 1]
+    found = ulpscope.compare(*(tmp_path / name for name in names)).json()
+    assert found["verdict"] == "diverged"
+    first = found["findings"][0]
+    assert (first["step"], first["evidence"]["cause"]) == (2, "missing")
+    assert first["tensor"].startswith("other.")
