@@ -70,11 +70,12 @@ def test_values_are_kept_of_variables_that_change_numbers_alone() -> None:
         "OMP_NUM_THREADS": "2",
         "HOME": "/h",
         "NCCL_TOKEN": "abc",
+        "TF_TOKEN_app_example_com": "ghi",
         "TORCH_HOME": "https://a:b@c",
         "ULPSCOPE_X": "1",
     }
     assert environment.variables(environ) == {"OMP_NUM_THREADS": "2", "TORCH_HOME": f"https://{MASK}@c"}
-    assert environment.other_variables(environ) == ["HOME", "NCCL_TOKEN"]
+    assert environment.other_variables(environ) == ["HOME", "NCCL_TOKEN", "TF_TOKEN_app_example_com"]
 
 
 def test_every_installed_package_and_the_processor_are_told() -> None:
