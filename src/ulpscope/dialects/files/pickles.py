@@ -201,7 +201,7 @@ class _Machine:
 
     def _newobj_ex(self, _: Any) -> None:
         named, arguments = self._stack.pop(), self._stack.pop()
-        self._copy(len(arguments))
+        self._copy(8 * len(arguments))
         self._make(self._stack.pop(), (*arguments, named))
 
     def _inst(self, name: str) -> None:
@@ -221,7 +221,7 @@ class _Machine:
         self._stack.append(Made(name, given))
 
     def _copy(self, length: int) -> None:
-        """What an instruction of some bytes makes anew of what may be long."""
+        """Bytes that an instruction, which has few, makes anew of what may be long."""
         self._copied += length
         if self._copied > MOST_LETTERS:
             raise PickleError("it copies parts of itself without end")
