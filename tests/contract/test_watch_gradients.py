@@ -268,3 +268,38 @@ def test_a_run_without_change_to_its_script(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--", sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "steps 0-4" in done.stderr
+
+
+def test_what_is_no_loss_goes_back_as_without_a_watch(tmp_path: Path) -> None:
+    net, batch = network(), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ulpscope.watch(net, optimizer, out=tmp_path / "run"):
+        square = torch.func.grad(lambda row: row.square().sum())
+        assert torch.equal(torch.func.vmap(square)(batch), 2 * batch)
+        loss = net(batch).sum()
+        torch.autograd.backward(torch.autograd.graph.get_gradient_edge(loss), (torch.ones_like(loss),))
+        optimizer.step()
+    rank = only_rank(tmp_path / "run")
+    assert set(rank.collect(rank.tensors())["role"]) == {"gradient", "parameter"}
+
+
+@pytest.mark.parametrize("reversed_", [False, True])
+def test_an_optimizer_that_updates_in_one_run_only_is_no_agreement(tmp_path: Path, reversed_: bool) -> None:
+    for name, until in (("whole", 4), ("lacking", 2)):
+        torch.manual_seed(0)
+        net, other = network(), nn.Linear(4, 2)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, other)]
+        with ulpscope.watch({"net": net, "other": other}, out=tmp_path / name):
+            for step in range(4):
+                (net(torch.ones(2, 4)).sum() + other(torch.ones(2, 4)).sum()).backward()
+                optimizers[0].step()
+                if step < until:
+                    optimizers[1].step()
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+    names = ["whole", "lacking"][:: -1 if reversed_ else 1]
+    found = ulpscope.compare(*(tmp_path / name for name in names)).json()
+    assert found["verdict"] == "diverged"
+    first = found["findings"][0]
+    assert (first["step"], first["evidence"]["cause"]) == (2, "missing")
+    assert first["tensor"].startswith("other.")

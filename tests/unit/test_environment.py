@@ -10,7 +10,7 @@ from tests.unit.handmade import HandmadeRun
 from tests.unit.traces import rank_info
 
 from ulpscope.capture.recording import environment
-from ulpscope.capture.recording.config_files import MOST_KEYS, config_files
+from ulpscope.capture.recording.config_files import LONGEST, MOST_KEYS, config_files
 from ulpscope.capture.recording.machine import machine
 from ulpscope.capture.recording.secrets import MASK, masked, masked_words, names_secret
 from ulpscope.cli.main import main
@@ -70,11 +70,12 @@ def test_values_are_kept_of_variables_that_change_numbers_alone() -> None:
         "OMP_NUM_THREADS": "2",
         "HOME": "/h",
         "NCCL_TOKEN": "abc",
+        "TF_TOKEN_app_example_com": "ghi",
         "TORCH_HOME": "https://a:b@c",
         "ULPSCOPE_X": "1",
     }
     assert environment.variables(environ) == {"OMP_NUM_THREADS": "2", "TORCH_HOME": f"https://{MASK}@c"}
-    assert environment.other_variables(environ) == ["HOME", "NCCL_TOKEN"]
+    assert environment.other_variables(environ) == ["HOME", "NCCL_TOKEN", "TF_TOKEN_app_example_com"]
 
 
 def test_every_installed_package_and_the_processor_are_told() -> None:
@@ -110,7 +111,25 @@ def test_a_config_file_that_is_made_to_fill_the_memory_does_not(tmp_path: Path) 
     lines += ["self: &self [*self]"]
     (tmp_path / "a.yaml").write_text("\n".join(lines), encoding="utf-8")
     ((_, told),) = config_files([tmp_path / "a.yaml"]).items()
-    assert len(told["values"]) == MOST_KEYS
+    assert set(told) == {"digest"}
+
+
+def test_what_is_too_long_to_be_kept_is_still_compared(tmp_path: Path) -> None:
+    for name, last in (("one", 1), ("other", 2)):
+        many = {f"k{number}": 0 for number in range(MOST_KEYS)} | {"last": last}
+        contents = {"many": json.dumps(many), "long": json.dumps({"text": "x" * LONGEST + str(last)})}
+        for kind, text in contents.items():
+            (tmp_path / f"{name}_{kind}.json").write_text(text, encoding="utf-8")
+    for kind in ("many", "long"):
+        one, other = config_files([tmp_path / f"{name}_{kind}.json" for name in ("one", "other")]).values()
+        assert one.get("values", one["digest"]) != other.get("values", other["digest"])
+
+
+def test_a_number_of_thousands_of_digits_is_told_and_written(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"big: 0x1{'0' * 5000}\n", encoding="utf-8")
+    ((_, told),) = config_files([tmp_path / "a.yaml"]).items()
+    assert told["values"]["big"].startswith("0x1")
+    json.dumps(told)
 
 
 def test_every_part_has_a_rule_for_any_name() -> None:

@@ -88,3 +88,39 @@ def test_every_instruction_is_followed_or_refused() -> None:
             content = opcode.code.encode("latin-1") + b"\x01\0\0\0."
             with pytest.raises(PickleError, match="which no file of tensors needs"):
                 read_pickle(content)
+
+
+MEGABYTE = b"X" + (10**6).to_bytes(4, "little") + b"k" * 10**6
+TWICE = b"2\x86"
+"""A tuple of what lies on top, twice: sixty of these in a row hold more than any memory."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"})" + TWICE * 60 + b"K\x01s.",
+        b"})" + b"\x85" * 10**6 + b"K\x01s.",
+        b"ccollections\nOrderedDict\n]]()" + TWICE * 60 + b"K\x01eaa\x85R.",
+        b"\x8f()" + TWICE * 60 + b"\x90.",
+        b"()" + TWICE * 60 + b"\x91.",
+        b"]" + TWICE * 60 + b".",
+        b"}" + MEGABYTE + b"](" + b"K\x01" * 20_000 + b"es.",
+        b"](" + b"N" * 1000 + b"eq\x00cno\nClass\nq\x01" + b"(" + b"h\x01h\x00R" * 1000 + b"l.",
+        b"(" + MEGABYTE + b"q\x00" + b"h\x00h\x00\x93" * 1000 + b"l.",
+        b"}cno\nClass\n)" + TWICE * 60 + b"\x85RK\x01s.",
+    ],
+)
+def test_parts_that_stand_for_each_other_fill_neither_time_nor_memory(body: bytes) -> None:
+    try:
+        found = list(leaves(read_pickle(b"\x80\x04" + body)))
+    except PickleError:
+        return
+    assert found == [("no.Class[0]", 1)]  # a key of which nothing is told but its name
+
+
+def test_keys_are_told_as_they_are_written() -> None:
+    keys = ["a", 1, ("a", 1), (2,), None, True, frozenset((1,))]
+    found = read_pickle(pickle.dumps(dict.fromkeys(keys, 0.5), 2))
+    places = [place for place, _ in leaves(found)]
+    assert places[:3] == ["a", "1", "('a', 1)"]
+    assert len(set(places)) == len(found)

@@ -18,9 +18,10 @@ MOST_KEYS = 10_000
 """A file can name one part of itself so often that its keys fill the memory."""
 DEEPEST = 50
 LONGEST = 1000
-"""Characters of a value that are kept."""
-LARGEST = 16 * 1024 * 1024
-"""Bytes of a file that is taken apart; a larger one is no list of settings."""
+"""Characters of a value that are kept; of a longer one its digest, too."""
+LARGEST = 2**20
+"""Bytes of a file that is taken apart: a larger one is no list of settings, and yaml takes a minute for some of them
+while the run waits."""
 
 
 def config_files(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -30,17 +31,29 @@ def config_files(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 def _config_file(path: Path) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        content, digest = _read(path)
     except OSError as error:
         return {"problem": error.strerror or str(error)}
-    digest = {"digest": hashlib.blake2b(content, digest_size=16).hexdigest()}
     if len(content) > LARGEST:
         return digest
     try:
         parsed = _parsed(content.decode("utf-8"), path.suffix.lower())
+        found = [] if parsed is None else list(islice(_flat("", parsed), MOST_KEYS + 1))
     except Exception as error:  # parsers raise what they like; the run that names the file must not suffer
         return {**digest, "problem": masked(f"{type(error).__name__}: {error}".partition("\n")[0])}
-    return digest if parsed is None else {**digest, "values": dict(islice(_flat("", parsed), MOST_KEYS))}
+    # The first of many keys may agree while others differ: then the whole file is compared.
+    return {**digest, "values": dict(found)} if 0 < len(found) <= MOST_KEYS else digest
+
+
+def _read(path: Path) -> tuple[bytes, dict[str, str]]:
+    """The beginning of a file, and the digest of all of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        content = block = file.read(LARGEST + 1)
+        while block:
+            digest.update(block)
+            block = file.read(LARGEST)
+    return content, {"digest": digest.hexdigest()}
 
 
 def _parsed(text: str, kind: str) -> Any:
@@ -73,7 +86,15 @@ def _flat(name: str, content: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf(content: Any) -> bool | int | float | str | None:
+    if isinstance(content, int) and not -(2**63) <= content < 2**63:
+        return hex(content)[:LONGEST]  # Python writes no number of thousands of digits
     if content is None or isinstance(content, bool | int) or (isinstance(content, float) and math.isfinite(content)):
         return content
     # What lies too deep is not written out: parts of it may stand for each other without end.
-    return type(content).__name__ if isinstance(content, Mapping | list) else masked(str(content)[:LONGEST])
+    return type(content).__name__ if isinstance(content, Mapping | list) else _shortened(masked(str(content)))
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}... {hashlib.blake2b(text.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"

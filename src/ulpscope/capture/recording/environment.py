@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.capture.recording.machine import compilers, drivers, flushes_subnormals, libraries, machine
-from ulpscope.capture.recording.secrets import masked, masked_words, names_secret
+from ulpscope.capture.recording.secrets import hints_at_secret, masked, masked_words
 
 VARIABLE_PREFIXES = tuple(
     """CUDA_ CUBLAS_ CUBLASLT_ CUDNN_ NVIDIA_ NCCL_ TORCH_ TORCHINDUCTOR_ TORCHDYNAMO_ PYTORCH_ TRITON_ TF_ XLA_ KERAS_
@@ -94,7 +94,7 @@ def other_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def _is_kept(name: str) -> bool:
-    return (name.startswith(VARIABLE_PREFIXES) or name in VARIABLES) and not names_secret(name)
+    return (name.startswith(VARIABLE_PREFIXES) or name in VARIABLES) and not hints_at_secret(name)
 
 
 def surroundings(about: About, configs: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,12 @@ def names_secret(name: str) -> bool:
     return not _ANYWHERE.isdisjoint(words) or words[-1] in _LAST or _TOGETHER.search("".join(words)) is not None
 
 
+def hints_at_secret(name: str) -> bool:
+    """Whether any part of a name does, as in TF_TOKEN_app_example_com: a value that nobody misses is not kept."""
+    words = _PARTS.findall(name)
+    return any(map(names_secret, ("_".join(words[:length]) for length in range(1, len(words) + 1))))
+
+
 def masked(text: str) -> str:
     """A text without the secrets that stand in it: in addresses, assignments, headers, or known by their form."""
     for pattern, instead in ((_ADDRESS, rf"\1{MASK}@"), (_SCHEME, rf"\1\2{MASK}"), (_SHAPES, MASK)):

@@ -46,12 +46,13 @@ TABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One call of an optimizer, paired."""
+    """One call of an optimizer, paired; or one that only one run makes."""
 
     step: int
-    call: str
-    call_id: int
-    op: str
+    call: str | None
+    """The target's, as are its number and operation."""
+    call_id: int | None
+    op: str | None
     arguments: tuple[ArgumentDifference, ...]
     same_random: bool
     """Whether generators are in the same state, as far as that is known."""
@@ -78,9 +79,10 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     earlier: _Sketches = {}
     for chunk in _chunks(steps):
         calls = Pair(*(_calls(side, chunk) for side in ranks))
-        paired = calls.reference.join(calls.target, on=["step", "order"], suffix="_target")
+        every = calls.reference.join(calls.target, on=["step", "order"], how="full", coalesce=True, suffix="_target")
+        paired = every.drop_nulls(["id", "id_target"])
         uses = Pair(*(_uses(side, chunk, ids["id"]) for side, ids in zip(ranks, calls, strict=True)))
-        for update in _updates(paired, uses):
+        for update in _updates(every.sort("step", "order"), uses):
             updates.setdefault(update.step, []).append(update)
         tables.append(_measured(ranks, _paired_uses(paired, uses), chunk, earlier))
     table = pl.concat(tables) if tables else pl.DataFrame(schema=TABLE)
@@ -103,22 +105,25 @@ def _uses(rank: RankTrace, steps: Sequence[int], calls: pl.Series) -> pl.DataFra
     return rank.collect(uses.select("call", "role", "place", "value"))
 
 
-def _updates(paired: pl.DataFrame, uses: Pair[pl.DataFrame]) -> Iterator[Update]:
-    for row in paired.iter_rows(named=True):
+def _updates(every: pl.DataFrame, uses: Pair[pl.DataFrame]) -> Iterator[Update]:
+    for row in every.iter_rows(named=True):
+        is_paired = row["id"] is not None and row["id_target"] is not None
         names = [_graded(side, call) for side, call in zip(uses, (row["id"], row["id_target"]), strict=True)]
         yield Update(
             row["step"],
             row["name_target"],
             row["id_target"],
             row["op_target"],
-            argument_differences(row["arguments"], row["arguments_target"]),
-            row["generator"] == row["generator_target"],
+            argument_differences(row["arguments"], row["arguments_target"]) if is_paired else (),
+            not is_paired or row["generator"] == row["generator_target"],
             tuple(sorted(names[0] ^ names[1])),
             tuple(sorted(names[1])),
         )
 
 
-def _graded(uses: pl.DataFrame, call: int) -> set[str]:
+def _graded(uses: pl.DataFrame, call: int | None) -> set[str]:
+    if call is None:
+        return set()
     found = uses.filter(pl.col("call") == call, pl.col("role") == GRADIENT_ROLE)["place"]
     return {parameter_of(place)[0] for place in found}
 

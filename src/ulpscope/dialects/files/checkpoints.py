@@ -13,7 +13,7 @@ import numpy as np
 
 from ulpscope.dialects.files.pickles import Made, PickleError, opened, read_pickle
 from ulpscope.dialects.files.stored import AnyArray, PartlyRead, StoredTensor, unreadable
-from ulpscope.dialects.files.torch_archives import Part, read_archive
+from ulpscope.dialects.files.torch_archives import Part, read_archive, sizes_of
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.trace.files import read_bytes
 
@@ -37,7 +37,7 @@ def read_distributed(path: Path) -> PartlyRead:
         metadata = _fields(read_pickle(read_bytes(path / METADATA, limit=LARGEST_METADATA)))
         pieces = [_piece(path, index, where) for index, where in opened(metadata["storage_data"]).items()]
         sizes = {
-            str(name): tuple(opened(_fields(about)["size"]))
+            _text(name): sizes_of(_fields(about)["size"])
             for name, about in opened(metadata["state_dict_metadata"]).items()
             if "size" in _fields(about)
         }
@@ -57,16 +57,16 @@ class _Piece:
 
 def _piece(path: Path, index: Any, where: Any) -> _Piece:
     told, place = _fields(index), _fields(where)
-    file = str(place["relative_path"])
+    file = _text(place["relative_path"])
     if Path(file).name != file:
         raise PickleError(f"it names a file elsewhere, {file!r}")
     if place.get("transform_descriptors"):
         raise PickleError("its data is transformed")
-    offset = tuple(opened(told.get("offset")) or ())
-    if not all(type(number) is int and number >= 0 for number in offset):
+    offset = sizes_of(told.get("offset") or ())
+    if not all(number >= 0 for number in offset):
         raise PickleError("an offset is no number")
     return _Piece(
-        str(told["fqn"]),
+        _text(told["fqn"]),
         offset,
         Part(path / file, int(place["offset"]), int(place["length"])),
     )
@@ -77,6 +77,12 @@ def _fields(made: Any) -> Mapping[str, Any]:
     if not isinstance(made, Made) or not made.name.startswith(_MODULE):
         raise PickleError(f"it has {getattr(made, 'name', type(made).__name__)} where its own records should be")
     return made.state if isinstance(made.state, dict) else {}
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, str):
+        raise PickleError(f"it has a {type(content).__name__} where a name should be")
+    return content
 
 
 def _assembled(path: Path, pieces: list[_Piece], sizes: Mapping[str, tuple[int, ...]]) -> PartlyRead:

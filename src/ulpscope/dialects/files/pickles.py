@@ -7,14 +7,18 @@ read_pickle(b"...")          {"model": Made("collections.OrderedDict", ...), "ar
 """
 
 import pickletools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 DEEPEST = 200
 """Containers inside of each other; a state dict has ten."""
 MOST_LEAVES = 5_000_000
-"""A pickle can name one part of itself so often that its leaves fill the memory."""
+"""A pickle can name one part of itself so often that its leaves fill the memory; what holds nothing takes time, too."""
+MOST_LETTERS = 2**29
+"""Of the places of all leaves together, and of all names: a part that stands for itself often has its letters once."""
+LONGEST_KEY = 10_000
+"""Parts and letters of a key; tuples of tuples would be hashed part by part, as often as they stand for each other."""
 
 
 class PickleError(ValueError):
@@ -81,6 +85,7 @@ class _Machine:
     def __init__(self) -> None:
         self._stack: list[Any] = []
         self._memory: dict[int, Any] = {}
+        self._copied = 0
 
     def pop(self) -> Any:
         return self._stack.pop()
@@ -148,7 +153,7 @@ class _Machine:
         self._stack.append(tuple(self._to_mark()))
 
     def _frozenset(self, _: Any) -> None:
-        self._stack.append(frozenset(self._to_mark()))
+        self._stack.append(frozenset(_keys(self._to_mark())))
 
     def _dict(self, _: Any) -> None:
         self._stack.append(_paired(self._to_mark()))
@@ -161,7 +166,7 @@ class _Machine:
 
     def _additems(self, _: Any) -> None:
         items, holder = self._to_mark(), self._stack[-1]
-        holder.items.extend(items) if isinstance(holder, Made) else holder.update(items)
+        holder.items.extend(items) if isinstance(holder, Made) else holder.update(_keys(items))
 
     def _add(self, items: list[Any]) -> None:
         holder = self._stack[-1]
@@ -182,8 +187,11 @@ class _Machine:
         self._stack.append(Named(name.replace(" ", ".")))
 
     def _stack_global(self, _: Any) -> None:
-        name = self._stack.pop()
-        self._stack.append(Named(f"{self._stack.pop()}.{name}"))
+        name, module = self._stack.pop(), self._stack.pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise PickleError("it names a class by what is no text")
+        self._copy(len(name) + len(module))
+        self._stack.append(Named(f"{module}.{name}"))
 
     def _reduce(self, _: Any) -> None:
         arguments = self._stack.pop()
@@ -193,21 +201,30 @@ class _Machine:
 
     def _newobj_ex(self, _: Any) -> None:
         named, arguments = self._stack.pop(), self._stack.pop()
+        self._copy(8 * len(arguments))
         self._make(self._stack.pop(), (*arguments, named))
 
     def _inst(self, name: str) -> None:
-        self._make(Named(name.replace(" ", ".")), self._to_mark())
+        self._make(Named(name.replace(" ", ".")), tuple(self._to_mark()))
 
     def _obj(self, _: Any) -> None:
         called, *arguments = self._to_mark()
-        self._make(called, arguments)
+        self._make(called, tuple(arguments))
 
     def _make(self, called: Any, arguments: Any) -> None:
         # What calls the result of another call has no name; it is refused with that call.
-        name, given = called.name if isinstance(called, Named | Made) else type(called).__name__, tuple(arguments)
+        name, given = called.name if isinstance(called, Named | Made) else type(called).__name__, arguments
+        if type(given) is not tuple:
+            raise PickleError("it calls something with what are no arguments")
         if name in _RECONSTRUCTORS and given and isinstance(given[0], Named):
             name, given = given[0].name, ()
         self._stack.append(Made(name, given))
+
+    def _copy(self, length: int) -> None:
+        """Bytes that an instruction, which has few, makes anew of what may be long."""
+        self._copied += length
+        if self._copied > MOST_LETTERS:
+            raise PickleError("it copies parts of itself without end")
 
     def _build(self, _: Any) -> None:
         state, holder = self._stack.pop(), self._stack[-1]
@@ -222,7 +239,36 @@ class _Machine:
 
 
 def _paired(flat: list[Any]) -> dict[Any, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+    return dict(zip(_keys(flat[::2]), flat[1::2], strict=True))
+
+
+_PLAIN_KEYS = (int, float, complex, type(None), Named, Made)
+"""Hashed and told without a look inside."""
+
+
+def _keys(keys: Sequence[Any]) -> Sequence[Any]:
+    """The same, where each can be hashed and told in a moment."""
+    for key in keys:
+        waiting, size = [key], 0
+        while waiting:
+            part = waiting.pop()
+            if not isinstance(part, (tuple, frozenset, str, bytes, *_PLAIN_KEYS)):
+                raise PickleError(f"it has a {type(part).__name__} as a key")
+            size += 1 if isinstance(part, _PLAIN_KEYS) else 1 + len(part)
+            if size > LONGEST_KEY:
+                raise PickleError(f"it has a key of more than {LONGEST_KEY:,} parts")
+            waiting += part if isinstance(part, tuple | frozenset) else ()
+    return keys
+
+
+def _key_text(key: Any, number: int) -> str:
+    """A key as a part of a place; objects that are keys are told apart by their number."""
+    if isinstance(key, Named | Made):
+        return f"{key.name}[{number}]"
+    if isinstance(key, tuple):
+        parts = (repr(part) if isinstance(part, str | bytes) else _key_text(part, number) for part in key)
+        return f"({', '.join(parts)}{',' * (len(key) == 1)})"
+    return f"frozenset[{number}]" if isinstance(key, frozenset) else str(key)
 
 
 _MAPPINGS = frozenset(("collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"))
@@ -236,7 +282,7 @@ def opened(content: Any) -> Any:
         return content
     if content.name in _MAPPINGS:
         given = content.arguments[0] if content.arguments and isinstance(content.arguments[0], list | tuple) else ()
-        return dict(map(tuple, given)) | content.entries
+        return _paired([part for pair in given for part in _pair(pair)]) | content.entries
     if content.name in _SPACES and isinstance(content.state, dict):
         return content.state
     if content.name in _SEQUENCES:
@@ -244,15 +290,43 @@ def opened(content: Any) -> Any:
     return content
 
 
-def leaves(content: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _pair(content: Any) -> Sequence[Any]:
+    if not isinstance(content, list | tuple) or len(content) != 2:
+        raise PickleError("it makes a dict of what are no pairs")
+    return content
+
+
+def leaves(content: Any) -> Iterator[tuple[str, Any]]:
     """What is in no container, by its place: `model.layers.0.weight`."""
-    if depth > DEEPEST:
-        raise PickleError("its dicts and lists hold themselves")
-    inner = opened(content)
-    if isinstance(inner, list | tuple):
-        inner = dict(enumerate(inner))
-    if isinstance(inner, dict):
-        for key, item in inner.items():
-            yield from leaves(item, f"{place}.{key}" if place else str(key), depth + 1)
-    else:
-        yield place, inner
+    return _Walk().leaves(content, "", 0)
+
+
+class _Walk:
+    """Goes through containers, for as long as those of a checkpoint may take."""
+
+    def __init__(self) -> None:
+        self._met = self._letters = 0
+
+    def leaves(self, content: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
+        """Those of one container."""
+        self._count(place, depth)
+        inner = opened(content)
+        if isinstance(inner, dict):
+            for number, (key, item) in enumerate(inner.items()):
+                name = _key_text(key, number)
+                yield from self.leaves(item, f"{place}.{name}" if place else name, depth + 1)
+        elif isinstance(inner, list | tuple):
+            for number, item in enumerate(inner):
+                yield from self.leaves(item, f"{place}.{number}" if place else str(number), depth + 1)
+        else:
+            yield place, inner
+
+    def _count(self, place: str, depth: int) -> None:
+        self._met += 1
+        self._letters += len(place)
+        if depth > DEEPEST:
+            raise PickleError("its dicts and lists hold themselves")
+        if self._met > MOST_LEAVES:
+            raise PickleError(f"it names more than {MOST_LEAVES:,} things")
+        if self._letters > MOST_LETTERS:
+            raise PickleError("the names of what it holds are too long")

@@ -10,13 +10,12 @@ import math
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ulpscope.dialects.files.pickles import MOST_LEAVES, Made, Named, Outside, PickleError, leaves, opened, read_pickle
+from ulpscope.dialects.files.pickles import Made, Named, Outside, PickleError, leaves, opened, read_pickle
 from ulpscope.dialects.files.stored import (
     DAMAGED_ARCHIVE,
     MOST_ELEMENTS,
@@ -33,6 +32,10 @@ from ulpscope.trace.files import check_file, map_bytes, open_file
 EXPECTED = "an archive that torch.save wrote"
 LARGEST_PICKLE = 2**30
 """Bytes; that of a state dict with 100,000 tensors has ten million."""
+LARGEST_PACKED = 2**26
+"""Bytes of one that is packed, as torch packs none: a small file may hold a large one."""
+LARGEST_ORDER = 100
+"""Bytes of the word that tells the order of bytes."""
 _STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
@@ -70,10 +73,7 @@ def read_archive(part: Part) -> PartlyRead:
     try:
         with open_file(part.path) as file, zipfile.ZipFile(_Window(file, part)) as archive:
             reader = _Reader.of(part, archive)
-        found = list(islice(leaves(reader.content), MOST_LEAVES + 1))
-        if len(found) > MOST_LEAVES:
-            raise PickleError(f"it names more than {MOST_LEAVES:,} things")
-        return reader.tensors(found)
+        return reader.tensors(list(leaves(reader.content)))
     except (*DAMAGED_ARCHIVE, OSError, TypeError, IndexError, AttributeError) as error:
         raise unreadable(part.path, f"it cannot be read ({error})", expected=EXPECTED) from error
 
@@ -130,10 +130,13 @@ class _Reader:
         top = next((name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")), None)
         if top is None:
             raise PickleError("it has no data.pkl")
-        if entries[top].file_size > LARGEST_PICKLE:
-            raise PickleError(f"its pickle has {entries[top].file_size:,} bytes")
         folder = top.removesuffix("data.pkl")
-        order = archive.read(f"{folder}byteorder") if f"{folder}byteorder" in entries else b"little"
+        order = entries.get(f"{folder}byteorder")
+        is_packed = entries[top].compress_type != zipfile.ZIP_STORED
+        for entry, largest in ((entries[top], LARGEST_PACKED if is_packed else LARGEST_PICKLE), (order, LARGEST_ORDER)):
+            if entry is not None and entry.file_size > largest:
+                raise PickleError(f"its {entry.filename} has {entry.file_size:,} bytes")
+        is_little = order is None or archive.read(order) == b"little"
         data = f"{folder}data/"
         storages = {
             name.removeprefix(data): _Storage(
@@ -146,7 +149,7 @@ class _Reader:
         }
         if any(held.start + held.length > check_file(part.path) for held in storages.values()):
             raise PickleError("its data reaches beyond the file")
-        return cls(part, read_pickle(archive.read(top)), storages, order == b"little")
+        return cls(part, read_pickle(archive.read(top)), storages, is_little)
 
     def tensors(self, found: Sequence[tuple[str, Any]]) -> PartlyRead:
         read, refused = {}, {}
@@ -179,7 +182,7 @@ class _Reader:
 
     def _tensor(self, place: str, made: Made) -> StoredTensor:
         held, offset, size, strides, *rest = made.arguments
-        shape, steps = _sizes(size), _sizes(strides)
+        shape, steps = sizes_of(size), sizes_of(strides)
         # (storage, offset, size, strides, requires_grad, hooks, [dtype of v3], what is done lazily)
         is_third = made.name.endswith("_v3")
         lazily = rest[3:] if is_third else rest[2:]
@@ -189,7 +192,7 @@ class _Reader:
             return unsupported(self.part.path, place, dtype=f"{dtype} that is still to be conjugated", shape=shape)
         if dtype not in DTYPES or numpy_dtype(dtype).names is not None:
             return unsupported(self.part.path, place, dtype=dtype, shape=shape)
-        storage = self.storages.get(str(identity[2]))
+        storage = self.storages.get(identity[2]) if isinstance(identity[2], str) else None
         if storage is None:
             raise PickleError(f"the data of tensor {place!r} is not there")
         if not storage.mapped or not self.little:
@@ -202,7 +205,7 @@ class _Reader:
         offset, shape, strides = layout
         element = numpy_dtype(dtype)
         last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
-        if len(shape) > MOST_AXES or math.prod(length for length in shape if length) > MOST_ELEMENTS:
+        if math.prod(length for length in shape if length) > MOST_ELEMENTS:
             raise PickleError(f"tensor {place!r} has a shape that no array has")
         if min((offset, *shape, *strides)) < 0 or (0 not in shape and (last + 1) * element.itemsize > storage.length):
             raise PickleError(f"tensor {place!r} reaches beyond its data")
@@ -217,11 +220,13 @@ class _Reader:
         return read
 
 
-def _sizes(content: Any) -> tuple[int, ...]:
+def sizes_of(content: Any) -> tuple[int, ...]:
     """Of a shape or of strides."""
     found = opened(content)
-    if not all(type(number) is int for number in found):
+    if not isinstance(found, list | tuple) or not all(type(number) is int for number in found[: MOST_AXES + 1]):
         raise PickleError("a shape is not one of numbers")
+    if len(found) > MOST_AXES:
+        raise PickleError(f"a shape has {len(found):,} axes, which no array has")
     return tuple(found)
 
 

@@ -7,13 +7,13 @@ when such a file is read or written.
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.dialects.files.pickles import PickleError, leaves
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.dialects.files.torch_archives import Part, is_archive, read_archive
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
@@ -39,13 +39,16 @@ def read_pt(path: Path) -> dict[str, StoredTensor]:
         content = _load(path)
     except _NotLoadedError as not_loaded:
         return _read_without_torch(path, not_loaded.told)
+    import torch
+
     try:
         return {
             key: _number(path, key, leaf) if type(leaf) in _NUMBERS else _tensor(path, key, leaf)
-            for key, leaf in _leaves("", content)
+            for key, leaf in leaves(content)
+            if isinstance(leaf, torch.Tensor) or type(leaf) in _NUMBERS
         }
-    except RecursionError as error:
-        raise unreadable(path, "its dicts and lists hold themselves", expected=EXPECTED) from error
+    except PickleError as error:
+        raise unreadable(path, f"it cannot be read ({error})", expected=EXPECTED) from error
 
 
 class _NotLoadedError(Exception):
@@ -99,18 +102,6 @@ def _refused(path: Path, error: Exception) -> UlpscopeError:
     return unreadable(
         path, problem, expected=EXPECTED, next_step="save the tensors alone, e.g. torch.save(model.state_dict(), ...)"
     )
-
-
-def _leaves(prefix: str, content: Any) -> Iterator[tuple[str, Any]]:
-    import torch
-
-    if isinstance(content, torch.Tensor) or type(content) in _NUMBERS:
-        yield prefix, content
-    elif isinstance(content, Mapping):
-        for key, inner in content.items():
-            yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inner)
-    elif isinstance(content, Sequence) and not isinstance(content, str | bytes):
-        yield from _leaves(prefix, dict(enumerate(content)))
 
 
 def _number(path: Path, key: str, number: Any) -> StoredTensor:

@@ -22,7 +22,7 @@ from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.recorder import TorchRecorder
-from ulpscope.capture.torch.tensors import generator_digest, local_tensor, quiet, unsummarizable_reason
+from ulpscope.capture.torch.tensors import generator_digest, is_transformed, local_tensor, unsummarizable_reason
 from ulpscope.capture.torch.watching.modules import ModulePaths
 from ulpscope.capture.torch.watching.optimizers import is_running, named_parameters, op_of, options_text
 from ulpscope.capture.watch.gradients import MOST_LOSSES, GradientLog, UpdateGroup
@@ -78,17 +78,20 @@ class GradientPatches:
 
     def _noted_backward(self, entry: Replacement) -> Callable[..., Any]:
         """Notes the numbers that are gone back from into parameters: the losses."""
-        engine, here, losses = entry.original, self._session.is_here, self._losses
+        engine, here = entry.original, self._session.is_here
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             # Inside of a pass, a part of a model that is computed again goes back from what it gave.
             if entry.is_on and args and here() and torch._C._current_graph_task_id() < 0:
-                roots = args[0] if isinstance(args[0], tuple | list) else (args[0],)
-                with quiet():
-                    losses.extend(root.detach() for root in roots if root.numel() == 1)
+                self._recorder.guarded("backward", self._note_losses, args[0])
             return engine(*args, **kwargs)
 
         return run_backward
+
+    def _note_losses(self, roots: Any) -> None:
+        # A pass may also begin at edges of the graph; tensors of vmap and grad are none outside of these.
+        tensors = (root for root in (roots if isinstance(roots, tuple | list) else (roots,)) if torch.is_tensor(root))
+        self._losses.extend(root.detach() for root in tensors if not is_transformed(root) and root.numel() == 1)
 
     def _noted_step(self, entry: Replacement) -> Callable[..., Any]:
         original = entry.original
