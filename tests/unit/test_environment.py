@@ -214,6 +214,7 @@ def test_a_written_environment_is_compared_and_a_trace_with_it(
     (tmp_path / "a.yaml").write_text("lr: 0.1\nhub_token: abcdef\n", encoding="utf-8")
     here, other = tmp_path / "here.json", tmp_path / "other.json"
     assert main(["env", "-o", str(here), "--config", str(tmp_path / "a.yaml")]) == 0
+    assert capsys.readouterr().out.endswith(f"Written to {here}\n")
     assert main(["env", "-o", str(here)]) == 2  # it is there already
     text = here.read_text(encoding="utf-8")
     assert "abcdef" not in text
