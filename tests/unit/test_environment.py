@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.handmade import HandmadeRun
 from tests.unit.traces import rank_info
@@ -228,6 +229,11 @@ def test_a_written_environment_is_compared_and_a_trace_with_it(
     other.write_text(text[: len(text) // 2], encoding="utf-8")
     assert main(["diff", str(here), str(other)]) == 2
     assert main(["diff", str(here), str(tmp_path / "a.yaml")]) == 2
+    array = tmp_path / "a.npy"
+    np.save(array, np.ones(3))
+    capsys.readouterr()
+    assert main(["diff", str(here), str(array)]) == 2
+    assert f"{array} is an array, not a file of `ulpscope env -o FILE` or a trace" in capsys.readouterr().err
 
 
 def test_the_files_of_a_run_are_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
