@@ -165,8 +165,9 @@ def operation_text(finding: OverflowFinding, words: Phrases) -> str:
     name = place.module or place.call
     if name is None:
         return _task(finding.record, words)
-    named_so = place.op is None or place.op in ("", name, name.rpartition(".")[0])
-    return shown_name(name) if named_so else f"{shown_name(name)} ({shown_name(place.op)})"
+    if not place.op or place.op in (name, name.rpartition(".")[0]):
+        return shown_name(name)
+    return f"{shown_name(name)} ({shown_name(place.op)})"
 
 
 def written_number(finding: OverflowFinding) -> str:
