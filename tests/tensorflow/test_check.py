@@ -207,6 +207,25 @@ def test_nodes_of_a_graph_are_executed_as_they_were_even_fused_ones(tmp_path: Pa
         assert [told for op, told in found.items() if word in op] == [(Verdict.PASS, "")], word
 
 
+def test_the_workspace_of_a_kernel_of_onednn_is_not_given_to_the_plain_op() -> None:
+    import tensorflow as tf
+
+    from ulpscope.replay.tensorflow.ops import Op
+    from ulpscope.replay.tensorflow.references import reference_of
+
+    pool = {"T": tf.float32, "ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID", "data_format": "NHWC"}
+    places = tuple(f"args.{number}" for number in range(4))
+    op = Op("_MklNativeMaxPoolGrad", places, {**pool, "workspace_enabled": True}, frozenset(("T",)), 1)
+    reference = reference_of("tf.raw_ops._MklNativeMaxPoolGrad", op, on_cpu=True)
+    assert reference is not None
+    image = tf.reshape(tf.range(16, dtype=tf.float64), [1, 4, 4, 1])
+    pooled, sent = tf.nn.max_pool2d(image, 2, 2, "VALID"), tf.ones([1, 2, 2, 1], tf.float64)
+    given = reference([image, pooled, sent, tf.zeros([4], tf.uint8)])
+    expected = np.zeros((4, 4))
+    expected[1::2, 1::2] = 1
+    assert np.array_equal(given[0][0, :, :, 0], expected)
+
+
 def test_ops_that_reach_out_are_never_executed(trace: Path) -> None:
     from ulpscope.replay.tensorflow.ops import op_of
 

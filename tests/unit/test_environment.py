@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.handmade import HandmadeRun
 from tests.unit.traces import rank_info
@@ -233,6 +234,7 @@ def test_a_written_environment_is_compared_and_a_trace_with_it(
     (tmp_path / "a.yaml").write_text("lr: 0.1\nhub_token: abcdef\n", encoding="utf-8")
     here, other = tmp_path / "here.json", tmp_path / "other.json"
     assert main(["env", "-o", str(here), "--config", str(tmp_path / "a.yaml")]) == 0
+    assert capsys.readouterr().out.endswith(f"Written to {here}\n")
     assert main(["env", "-o", str(here)]) == 2  # it is there already
     text = here.read_text(encoding="utf-8")
     assert "abcdef" not in text
@@ -246,6 +248,11 @@ def test_a_written_environment_is_compared_and_a_trace_with_it(
     other.write_text(text[: len(text) // 2], encoding="utf-8")
     assert main(["diff", str(here), str(other)]) == 2
     assert main(["diff", str(here), str(tmp_path / "a.yaml")]) == 2
+    array = tmp_path / "a.npy"
+    np.save(array, np.ones(3))
+    capsys.readouterr()
+    assert main(["diff", str(here), str(array)]) == 2
+    assert f"{array} is an array, not a file of `ulpscope env -o FILE` or a trace" in capsys.readouterr().err
 
 
 def test_the_files_of_a_run_are_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,7 +293,7 @@ def test_what_no_call_has_made_is_told_where_it_comes_in(tmp_path: Path) -> None
     answer = survey(run, tmp_path)
     (finding,) = answer.survey.findings
     assert (finding.place.call, finding.place.tensor, finding.given) == ("linear.0", "args.1", True)
-    assert answer.text().startswith("GIVEN: linear.0 (linear) was the first to get inf or nan")
+    assert answer.text().startswith("GIVEN: linear.0 was the first to get inf or nan")
     assert "its args.1 (float32) holds 1 +inf; no recorded call has made it" in answer.text(width=300)
 
 

@@ -87,7 +87,7 @@ def test_nan_written_into_a_gradient_is_the_birth_and_the_optimizer_hands_it_on(
     ]
     assert answer.survey.notes == ()
     text = answer.text(width=500)
-    assert text.startswith("OVERFLOW: __setitem__.0 (__setitem__) wrote nan first; 1 overflow in all")
+    assert text.startswith("OVERFLOW: __setitem__.0 wrote nan first; 1 overflow in all")
     way = "it reaches SGD.0, which makes model.weight of it, linear.0 in model.fc of step 1 and the loss (mean.0)"
     assert f"an argument of the call is nan; {way}." in text
 

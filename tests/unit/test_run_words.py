@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ulpscope.records.enums import Watch
 from ulpscope.records.runs import (
     CapturedProcess,
     CaptureSettings,
@@ -96,6 +97,11 @@ def test_summary_of_a_good_run() -> None:
         "ulpscope: captured steps 0-2, 1,200 calls, 1.3 MB in runs/ref",
         "  next: ulpscope show runs/ref",
     ]
+
+
+def test_gradients_that_were_watched_are_there_to_be_compared() -> None:
+    told = summary_text(replace(outcome(), settings=CaptureSettings(out=Path("runs/ref"), watch=Watch.GRADIENTS)))
+    assert told.endswith("  next: ulpscope compare runs/ref OTHER")
 
 
 def test_summary_of_two_ranks_and_their_gaps() -> None:

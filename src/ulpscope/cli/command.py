@@ -242,7 +242,10 @@ def deliver(args: argparse.Namespace, make: "Callable[[Language], Result]", **se
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
         page = result.write(args.out, language=language, **settings)
-    return tell(args, result, page=page)
+    code = tell(args, result, page=page)
+    if args.out is not None and page is None:
+        tell_place(args, "written", args.out)
+    return code
 
 
 def write_answer(text: str) -> None:
@@ -261,7 +264,7 @@ def write_json(content: object) -> None:
 def tell(args: argparse.Namespace, answer: Answer, *, page: Path | None = None, pipe_width: int = PIPE_WIDTH) -> int:
     """Write an answer as one JSON object, or as text as wide as the terminal, and give its exit code; both name its
     page, if it has one."""
-    from ulpscope.report.words.language import Language, phrases, shown_name
+    from ulpscope.report.words.language import Language
     from ulpscope.workflows.results import with_page
 
     spoken = {"language": Language(args.language)} if "language" in args else {}
@@ -273,6 +276,14 @@ def tell(args: argparse.Namespace, answer: Answer, *, page: Path | None = None, 
     width = shutil.get_terminal_size((80, 24)).columns if terminal else pipe_width
     write_answer(answer.text(width=width, color=terminal, **spoken))
     if page is not None:
-        shown = shown_name(str(page), longest=len(str(page)))
-        write_answer(f"  {phrases(spoken['language']).say('page', path=shown)}\n")
+        tell_place(args, "page", page)
     return int(answer.code)
+
+
+def tell_place(args: argparse.Namespace, key: str, path: Path) -> None:
+    """Below an answer that is text: where it is to be found."""
+    from ulpscope.report.words.language import Language, phrases, shown_name
+
+    if not args.json:
+        shown = shown_name(str(path), longest=len(str(path)))
+        write_answer(f"  {phrases(Language(args.language)).say(key, path=shown)}\n")

@@ -11,7 +11,7 @@ the name is kept; tokens, keys and passwords never are.
 import argparse
 from pathlib import Path
 
-from ulpscope.cli.command import Parser, Subparsers, add_command, add_telling, tell
+from ulpscope.cli.command import Parser, Subparsers, add_command, add_telling, tell, tell_place
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -37,4 +37,7 @@ def run(args: argparse.Namespace) -> int:
     answer = tell_environment(args.config)
     if args.out is not None:
         write_environment(answer, args.out, overwrite=args.overwrite)
-    return tell(args, answer)
+    code = tell(args, answer)
+    if args.out is not None:
+        tell_place(args, "written", args.out)
+    return code

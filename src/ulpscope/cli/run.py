@@ -107,9 +107,9 @@ def _gradients(args: argparse.Namespace) -> "GradientWatch":
     from ulpscope.records.runs import GradientWatch
 
     if args.watch != "gradients":
-        refuse(args, ("bounds", "signs"), "without --watch gradients", expected="what they are of")
+        refuse(args, ("bounds", "signs"), "without --watch gradients", expected="--watch gradients beside it")
     else:
-        refuse(args, ("level", "compiled", "verify"), "with --watch gradients", expected="options of calls' captures")
+        refuse(args, ("level", "compiled", "verify"), "with --watch gradients", expected="a capture of calls beside it")
     if args.watch is not None:
         refuse(args, ("twins",), f"with --watch {args.watch}", expected="runs that are captured whole")
     return GradientWatch(() if args.bounds is None else parse_bounds(args.bounds, option="--bounds"), args.signs)
@@ -120,7 +120,8 @@ def _overflow(args: argparse.Namespace) -> "OverflowWatch":
     from ulpscope.records.runs import OverflowWatch
 
     if args.watch != "overflow":
-        refuse(args, ("overflows", "stop_on_overflow", "ring"), "without --watch overflow", expected="what they are of")
+        expected = "--watch overflow beside it"
+        refuse(args, ("overflows", "stop_on_overflow", "ring"), "without --watch overflow", expected=expected)
     ring = 0 if args.ring is None else parse_size(args.ring, option="--ring")
     return OverflowWatch(max(1, args.overflows), args.stop_on_overflow, ring)
 

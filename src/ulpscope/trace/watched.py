@@ -1,11 +1,12 @@
 """Traces of long runs, which hold updates in the place of all calls: what they name, and what they keep."""
 
+import shlex
 from pathlib import Path
 
 from ulpscope.records.enums import Watch
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.description import read_rank_info
-from ulpscope.trace.reader import has_rank_file
+from ulpscope.trace.reader import Trace, has_rank_file
 from ulpscope.trace.schema import RANK_FILE
 
 POSITIVE = "positive"
@@ -36,3 +37,14 @@ def is_watched(path: Path, watch: Watch) -> bool:
     except (OSError, TraceError):
         return False
     return bool(captures) and all(capture.get("watch") == watch.value for capture in captures)
+
+
+def refuse_gradients(trace: Trace) -> None:
+    """Say so where calls are asked for: an update beside calls would look like another structure of the run."""
+    if not any(rank.info.capture.get("watch") == Watch.GRADIENTS.value for rank in trace.ranks):
+        return
+    raise TraceError(
+        f"{trace.path} holds watched gradients, and no calls",
+        expected="a trace of calls, captured without --watch gradients",
+        next_step=f"compare it with another watch of gradients: ulpscope compare {shlex.quote(str(trace.path))} OTHER",
+    )

@@ -42,6 +42,7 @@ from ulpscope.report.terminal.overflow import survey_json, survey_text
 from ulpscope.trace.overflow.births import Births, BirthSearch, OverflowWays
 from ulpscope.trace.overflow.steps import is_made
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.watched import refuse_gradients
 from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.traces import place_of
 
@@ -234,7 +235,7 @@ class _Source:
     @classmethod
     def open(cls, path: Path) -> "_Source":
         source = cls(path, find_records(path))
-        source._trace = source._read(lambda: open_run(path))
+        source._trace = source._read(lambda: _opened(path))
         return source
 
     @property
@@ -309,6 +310,12 @@ class _Source:
             for finding in _findings(str(self.path), rank, each, verdicts, ways[rank.name])
         ]
         return sorted(findings, key=lambda finding: (finding.place.step, finding.place.call_id or 0))
+
+
+def _opened(path: Path) -> Trace:
+    trace = open_run(path)
+    refuse_gradients(trace)
+    return trace
 
 
 def _watched(rank: RankTrace) -> OverflowCounts:

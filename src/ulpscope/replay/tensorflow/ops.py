@@ -66,11 +66,11 @@ def op_of(recorded: RecordedCall) -> Op:
     arguments = recorded.call.arguments
     attributes = _attributes(definition, arguments.get("kwargs", {}))
     places = tuple(_places(arguments.get("args", [])))
-    wanted = _count(definition.input_arg, attributes)
+    wanted = tensor_count(definition.input_arg, attributes)
     if len(places) != wanted or any(place not in recorded.inputs for place in places):
         raise CannotReplayError("not all of its operands were recorded")
     kinds = frozenset(one.name for one in definition.attr if one.type in ("type", "list(type)"))
-    op = Op(word, places, attributes, kinds, _count(definition.output_arg, attributes))
+    op = Op(word, places, attributes, kinds, tensor_count(definition.output_arg, attributes))
     if operation(name).has(Trait.OF_OWN_DTYPE) and op.retyped(raised) != op:
         raise CannotReplayError("what it gives depends on which numbers its type has")
     return op
@@ -154,7 +154,7 @@ def _plain(kind: str, given: Any) -> Any:
     return given
 
 
-def _count(arguments: Any, attributes: Mapping[str, Any]) -> int:
+def tensor_count(arguments: Any, attributes: Mapping[str, Any]) -> int:
     """How many tensors an op takes or gives."""
     total = 0
     for one in arguments:

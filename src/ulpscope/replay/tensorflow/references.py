@@ -10,7 +10,7 @@ from tensorflow.python.framework import op_def_registry
 
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered
-from ulpscope.replay.tensorflow.ops import Op
+from ulpscope.replay.tensorflow.ops import Op, tensor_count
 from ulpscope.replay.tensorflow.tensors import raised
 
 Function = Callable[[list[Any]], Mapping[int, Any]]
@@ -33,7 +33,8 @@ def reference_of(name: str, op: Op, *, on_cpu: bool) -> Function | None:
 
 
 def by_number(op: Op) -> Function:
-    return lambda inputs: dict(enumerate(op.execute(inputs)))
+    # TensorFlow does not refuse operands that an op does not take: it ends the process.
+    return lambda inputs: dict(enumerate(op.execute(inputs[: len(op.places)])))
 
 
 def _without_library(op: Op) -> Op:
@@ -45,12 +46,16 @@ def _without_library(op: Op) -> Op:
 
 
 def _as(op: Op, word: str) -> Op:
-    """Another op with the attributes that both have."""
+    """Another op with the attributes and the first operands that both have; a kernel's workspace stands behind them."""
     definition = op_def_registry.get(word)
     if definition is None:
         raise CannotReplayError(f"{op.word} has no definition here")
     names = {one.name for one in definition.attr}
-    return replace(op, word=word, attributes={name: value for name, value in op.attributes.items() if name in names})
+    attributes = {name: value for name, value in op.attributes.items() if name in names}
+    operands, outputs = (tensor_count(each, attributes) for each in (definition.input_arg, definition.output_arg))
+    if operands > len(op.places):
+        raise CannotReplayError(f"{op.word} has fewer operands than {word}")
+    return replace(op, word=word, places=op.places[:operands], attributes=attributes, outputs=outputs)
 
 
 def _fused(op: Op, inputs: list[Any]) -> Mapping[int, Any]:

@@ -160,12 +160,14 @@ def overflow_sentence(finding: OverflowFinding, language: Language, *, several_r
 
 
 def operation_text(finding: OverflowFinding, words: Phrases) -> str:
-    """`scale/Mul (Muls)`; of a record without its operator, the task."""
+    """`scale/Mul (Muls)`, `torch.exp.0`; of a record without its operator, the task."""
     place = finding.place
     name = place.module or place.call
     if name is None:
         return _task(finding.record, words)
-    return shown_name(name) if not place.op or place.op == name else f"{shown_name(name)} ({shown_name(place.op)})"
+    if not place.op or place.op in (name, name.rpartition(".")[0]):
+        return shown_name(name)
+    return f"{shown_name(name)} ({shown_name(place.op)})"
 
 
 def written_number(finding: OverflowFinding) -> str:

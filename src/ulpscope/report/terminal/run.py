@@ -65,6 +65,8 @@ def summary_text(outcome: RunOutcome) -> str:
     else:
         lines = [f"ulpscope: captured {_total(outcome.captured)} in {outcome.trace}"]
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
+        if outcome.settings.watch is Watch.GRADIENTS:
+            step = f"ulpscope compare {shlex.quote(outcome.trace)} OTHER"
         if len(outcome.captured) > 1:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
         # What one must know to read the numbers of steps and the paths of modules.

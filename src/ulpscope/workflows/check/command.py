@@ -39,6 +39,7 @@ from ulpscope.report.terminal.check import check_json, check_text
 from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text
 from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.watched import refuse_gradients
 from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
@@ -62,6 +63,7 @@ class CheckPlan:
 def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
     """Open a trace and choose its cases; nothing to choose from is an error that says why."""
     trace = with_ranks(open_run(path), options.ranks, see="see what is there")
+    refuse_gradients(trace)
     if options.steps is not None and not any(step in options.steps for step in trace.steps):
         raise _nothing(
             trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"

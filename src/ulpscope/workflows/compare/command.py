@@ -40,6 +40,7 @@ from ulpscope.trace.frames import outer_calls
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.trace.twins import fitting_twins
+from ulpscope.trace.watched import refuse_gradients
 from ulpscope.workflows.answers import TellsItself
 from ulpscope.workflows.compare.saved_data import measure_data
 from ulpscope.workflows.env.comparing import differences_of_runs
@@ -187,6 +188,8 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     traces, names = Pair(open_run(reference), open_run(target)), Pair(str(reference), str(target))
     _refuse_counts(traces)
+    for trace in traces:
+        refuse_gradients(trace)
     twins, unused = fitting_twins(traces)
     result = _compare_levels(traces, twins, names, options, advance)
     comparison = result.comparison

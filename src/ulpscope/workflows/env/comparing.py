@@ -53,7 +53,7 @@ def _ranks(path: Path) -> dict[int, Environment]:
     if is_environment(path):
         return {0: read_environment(path)}
     if not is_trace(path):
-        raise wrong_kind(path, _EXPECTED) or UlpscopeError(
+        raise wrong_kind(path, "a file of `ulpscope env -o FILE` or a trace") or UlpscopeError(
             f"{path} is neither a trace nor a file of `ulpscope env`",
             expected=_EXPECTED,
             next_step="write one: ulpscope env -o FILE",
