@@ -258,6 +258,32 @@ def test_all_gradients_of_a_kink_do_not_grow(tmp_path: Path) -> None:
     assert (RELU, "args.0") in blamed(compared(tmp_path, kinked_run(), kinked_run(moved=True, factor=2.0)))
 
 
+POOLED = "tf.raw_ops.MaxPoolGrad"
+
+
+def pooled_run(*, noise: float = 0.0, factor: float = 1.0) -> HandmadeRun:
+    """The gradient of a pooling as a call of its own, of numbers that are rounded otherwise in pairs of near equals."""
+    run = HandmadeRun()
+    x = np.repeat(numbers(40, 40), 2, axis=1).reshape(40, 40, 2) * (1 + 1e-4 * numbers(40, 40, 2, seed=2))
+    x = (x * (1 + noise * numbers(40, 40, 2, seed=3))).astype(np.float32)
+    gradient = (numbers(40, 40, seed=1) * (1 + noise * numbers(40, 40, seed=4))).astype(np.float32)
+    chosen = x == x.max(axis=2, keepdims=True)
+    rare = np.arange(1600).reshape(40, 40, 1) % 80 == 0
+    chosen = np.where(rare, chosen, np.arange(2) == 0)
+    given = {"args.0": run.value(x), "args.1": run.value(x.max(axis=2)), "args.2": run.value(gradient)}
+    made = (factor * chosen * gradient[..., None]).astype(np.float32)
+    run.call(POOLED, reads=given, makes={"output.0": made}, phase="backward", **INSIDE)
+    return run
+
+
+def test_a_pooling_s_gradient_may_choose_another_of_near_equals(tmp_path: Path) -> None:
+    assert (POOLED, "output.0") not in blamed(compared(tmp_path, pooled_run(), pooled_run(noise=5e-4)))
+
+
+def test_a_pooling_s_gradient_does_not_grow(tmp_path: Path) -> None:
+    assert (POOLED, "output.0") in blamed(compared(tmp_path, pooled_run(), pooled_run(noise=5e-4, factor=1.5)))
+
+
 def updated_run(*, update: float = 0.0, factor: float = 1.0) -> HandmadeRun:
     """A linear whose weight was updated otherwise, along the inputs that all of its rows have in common."""
     run = HandmadeRun()
