@@ -258,6 +258,35 @@ def test_all_gradients_of_a_kink_do_not_grow(tmp_path: Path) -> None:
     assert (RELU, "args.0") in blamed(compared(tmp_path, kinked_run(), kinked_run(moved=True, factor=2.0)))
 
 
+MUL, SUM, SQUARES = "tf.raw_ops.Mul", "tf.raw_ops.AddN", "tf.raw_ops.L2Loss"
+
+
+def summing_run(*, shown: bool = True, noise: float = 0.0, factor: float = 1.0) -> HandmadeRun:
+    """Two products are added up and squared; of a sum that a run rewrites only its operands are known."""
+    run = HandmadeRun()
+    x, products = run.value(numbers(40, 40)), []
+    for seed in (1, 2):
+        made = (numbers(40, 40, seed=seed) * (1 + noise * numbers(40, 40, seed=seed + 2))).astype(np.float32)
+        products.append((run.call(MUL, reads={"args.0": x}, makes={"output.0": made}, **INSIDE), made))
+    values = {f"args.0.{place}": run.output(call, "output.0") for place, (call, _) in enumerate(products)}
+    total = products[0][1] + products[1][1]
+    if shown:
+        made_here = run.call(SUM, reads=values, makes={"output.0": total}, **INSIDE)
+        values = {"args.0": run.output(made_here, "output.0")}
+    run.call(SQUARES, reads=values, makes={"output.0": factor * np.square(total)}, **INSIDE)
+    return run
+
+
+def test_an_operand_that_one_run_rewrites_is_known_by_what_it_is_made_of(tmp_path: Path) -> None:
+    result = compared(tmp_path, summing_run(), summing_run(shown=False, noise=2e-3))
+    assert (SQUARES, "output.0") not in blamed(result)
+
+
+def test_what_is_made_of_a_rewritten_operand_is_judged(tmp_path: Path) -> None:
+    result = compared(tmp_path, summing_run(), summing_run(shown=False, factor=1.5))
+    assert (SQUARES, "output.0") in blamed(result)
+
+
 POOLED = "tf.raw_ops.MaxPoolGrad"
 
 
