@@ -97,6 +97,38 @@ def test_operands_stand_as_the_script_has_them(tmp_path: Path) -> None:
     assert np.allclose(data(trace, used["input", "args.0"]), np.exp(INPUTS), rtol=1e-5)
 
 
+def test_operands_stand_as_the_script_has_them_behind_what_grappler_takes_out(tmp_path: Path) -> None:
+    tf.compat.v1.reset_default_graph()
+    x = np.linspace(0.5, 2.0, 6, dtype=np.float32).reshape(2, 3)
+
+    def script() -> None:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            given = tf.compat.v1.placeholder(tf.float32, (2, 3), "given")
+            with tf.name_scope("z"):
+                root = tf.identity(tf.exp(given))
+            session.run(tf.tanh(root / tf.constant(3.0, name="a")), {given: x})
+
+    trace = captured(tmp_path / "t", script, save="tensors")
+    calls = trace.calls().collect()
+    (scaled,) = calls.filter(calls["name"].str.starts_with("truediv")).iter_rows(named=True)
+    used = uses_of(trace, scaled["id"])
+    assert np.allclose(data(trace, used["input", "args.0"]), np.exp(x), rtol=1e-5)
+
+
+def test_an_operand_that_grappler_has_reshaped_is_made_of_numbers_not_of_the_shape(tmp_path: Path) -> None:
+    @tf.function
+    def work(x: Any) -> Any:
+        return tf.tanh(tf.reshape(tf.cast(x, tf.float32), (20, 2)) @ tf.constant(INPUTS[:1, :2].T))
+
+    given = tf.cast(tf.constant(INPUTS), tf.bfloat16)
+    trace = captured(tmp_path / "t", lambda: work(given), save="tensors")
+    calls = trace.calls().collect()
+    (product,) = calls.filter(calls["op"].str.ends_with("MatMul")).iter_rows(named=True)
+    used = uses_of(trace, product["id"])
+    read = [trace.value(number).shape for (role, place), number in used.items() if place.startswith("args.0")]
+    assert read in ([(8, 5)], [(20, 2)])
+
+
 def test_turns_of_a_loop_come_one_after_the_other(tmp_path: Path) -> None:
     @tf.function
     def work(x: Any) -> Any:

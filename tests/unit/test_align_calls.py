@@ -34,6 +34,8 @@ class Node:
     """Operations that made its operands."""
     reads: tuple[str, ...] = ()
     """Labels of the calls that made its operands."""
+    given: str | None = None
+    """The name that a script gave."""
 
 
 def module(path: str, *inner: Node, **changes: Any) -> Node:
@@ -80,6 +82,7 @@ def step(*nodes: Node, first: int) -> Step:
         arguments=[node.arguments for node in only],
         generator=[node.generator for node in only],
         mapped=[node.mapped for node in only],
+        given=[node.given for node in only],
         shapes=shapes,
         made_by=lambda: {ids[node.label]: node.makers for node in only},
         origins=lambda: {ids[node.label]: tuple((ids[maker], "output.0") for maker in node.reads) for node in only},
@@ -285,6 +288,7 @@ def test_columns_come_in_the_references_names() -> None:
         "id": [4, 5],
         "kind": ["module", "api"],
         "op": ["Block", "mylib.gelu"],
+        "name": ["net.blocks.0.0", "mylib.gelu.0"],
         "module": ["net.blocks.0", None],
         "parent": [None, 4],
         "forward": [None, None],
@@ -305,6 +309,7 @@ def test_columns_come_in_the_references_names() -> None:
     assert calls.module == ["model.layers.0", None]
     assert calls.op == ["Block", GELU]
     assert calls.mapped == [True, True]
+    assert calls.given == [None, None]
     other = step_calls(
         pl.DataFrame(columns, schema_overrides=schema),
         modules={},
@@ -357,3 +362,38 @@ def test_of_calls_that_read_the_same_none_is_paired_by_chance() -> None:
         Node("sum", ADD, reads=("soft",)),
     ]
     assert paired([norm, *ones, *ways], [norm, *ways, *ones]) == same("norm", "up", "soft", "sum")
+
+
+RELU, FUSED, BIAS = "tf.raw_ops.Relu", "tf.raw_ops._MklNativeFusedConv2D", "tf.raw_ops.BiasAddGrad"
+CONVOLVED = (Node("conv", "tf.raw_ops.Conv2D"), Node("bias", "tf.raw_ops.BiasAdd"))
+
+
+def test_an_op_that_a_run_computes_in_the_place_of_others_is_the_one_whose_name_it_bears() -> None:
+    reference = [Node("fused", FUSED, given="conv1/Relu")]
+    target = [*CONVOLVED, Node("relu", RELU, given="conv1/Relu")]
+    assert paired(reference, target) == {"relu": "fused"}
+    assert replaced(reference, target) == {("fused", "relu")}
+
+
+def test_a_library_that_makes_more_results_computes_the_same_operation() -> None:
+    plain = Node("plain", "tf.raw_ops.MaxPool", given="pool", outputs="2,3")
+    native = Node("native", "tf.raw_ops._MklNativeMaxPool", given="pool", outputs="2,3;40")
+    assert paired([native], [Node("cast", "tf.raw_ops.Cast"), plain]) == {"plain": "native"}
+    assert replaced([native], [Node("cast", "tf.raw_ops.Cast"), plain]) == set()
+
+
+def test_gradients_of_a_fused_op_and_of_its_parts_are_paired_by_their_names() -> None:
+    summed = Node("summed", BIAS, given="gradients/bias")
+    of_fused = backward("fused", FUSED, summed, label="of all")
+    of_bias = backward("bias", "tf.raw_ops.BiasAdd", Node("sum", BIAS, given="gradients/bias"))
+    target = [*CONVOLVED, Node("relu", RELU, given="conv1/Relu"), backward("relu", RELU), of_bias]
+    found = paired([Node("fused", FUSED, given="conv1/Relu"), backward("fused", FUSED), of_fused], target)
+    assert found["relu'"] == "fused'"
+    assert found["sum"] == "summed"
+
+
+def test_one_name_is_no_evidence_where_the_shapes_differ_or_two_calls_bear_it() -> None:
+    one, other = Node("one", FUSED, given="x"), Node("other", RELU, given="x")
+    cast = Node("cast", "tf.raw_ops.Cast")
+    assert paired([one], [cast, replace(other, outputs="3,2")]) == {}
+    assert paired([one], [cast, other, replace(other, label="again")]) == {}

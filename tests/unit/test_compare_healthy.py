@@ -258,6 +258,61 @@ def test_all_gradients_of_a_kink_do_not_grow(tmp_path: Path) -> None:
     assert (RELU, "args.0") in blamed(compared(tmp_path, kinked_run(), kinked_run(moved=True, factor=2.0)))
 
 
+MUL, SUM, SQUARES = "tf.raw_ops.Mul", "tf.raw_ops.AddN", "tf.raw_ops.L2Loss"
+
+
+def summing_run(*, shown: bool = True, noise: float = 0.0, factor: float = 1.0) -> HandmadeRun:
+    """Two products are added up and squared; of a sum that a run rewrites only its operands are known."""
+    run = HandmadeRun()
+    x, products = run.value(numbers(40, 40)), []
+    for seed in (1, 2):
+        made = (numbers(40, 40, seed=seed) * (1 + noise * numbers(40, 40, seed=seed + 2))).astype(np.float32)
+        products.append((run.call(MUL, reads={"args.0": x}, makes={"output.0": made}, **INSIDE), made))
+    values = {f"args.0.{place}": run.output(call, "output.0") for place, (call, _) in enumerate(products)}
+    total = products[0][1] + products[1][1]
+    if shown:
+        made_here = run.call(SUM, reads=values, makes={"output.0": total}, **INSIDE)
+        values = {"args.0": run.output(made_here, "output.0")}
+    run.call(SQUARES, reads=values, makes={"output.0": factor * np.square(total)}, **INSIDE)
+    return run
+
+
+def test_an_operand_that_one_run_rewrites_is_known_by_what_it_is_made_of(tmp_path: Path) -> None:
+    result = compared(tmp_path, summing_run(), summing_run(shown=False, noise=2e-3))
+    assert (SQUARES, "output.0") not in blamed(result)
+
+
+def test_what_is_made_of_a_rewritten_operand_is_judged(tmp_path: Path) -> None:
+    result = compared(tmp_path, summing_run(), summing_run(shown=False, factor=1.5))
+    assert (SQUARES, "output.0") in blamed(result)
+
+
+POOLED = "tf.raw_ops.MaxPoolGrad"
+
+
+def pooled_run(*, noise: float = 0.0, factor: float = 1.0) -> HandmadeRun:
+    """The gradient of a pooling as a call of its own, of numbers that are rounded otherwise in pairs of near equals."""
+    run = HandmadeRun()
+    x = np.repeat(numbers(40, 40), 2, axis=1).reshape(40, 40, 2) * (1 + 1e-4 * numbers(40, 40, 2, seed=2))
+    x = (x * (1 + noise * numbers(40, 40, 2, seed=3))).astype(np.float32)
+    gradient = (numbers(40, 40, seed=1) * (1 + noise * numbers(40, 40, seed=4))).astype(np.float32)
+    chosen = x == x.max(axis=2, keepdims=True)
+    rare = np.arange(1600).reshape(40, 40, 1) % 80 == 0
+    chosen = np.where(rare, chosen, np.arange(2) == 0)
+    given = {"args.0": run.value(x), "args.1": run.value(x.max(axis=2)), "args.2": run.value(gradient)}
+    made = (factor * chosen * gradient[..., None]).astype(np.float32)
+    run.call(POOLED, reads=given, makes={"output.0": made}, phase="backward", **INSIDE)
+    return run
+
+
+def test_a_pooling_s_gradient_may_choose_another_of_near_equals(tmp_path: Path) -> None:
+    assert (POOLED, "output.0") not in blamed(compared(tmp_path, pooled_run(), pooled_run(noise=5e-4)))
+
+
+def test_a_pooling_s_gradient_does_not_grow(tmp_path: Path) -> None:
+    assert (POOLED, "output.0") in blamed(compared(tmp_path, pooled_run(), pooled_run(noise=5e-4, factor=1.5)))
+
+
 def updated_run(*, update: float = 0.0, factor: float = 1.0) -> HandmadeRun:
     """A linear whose weight was updated otherwise, along the inputs that all of its rows have in common."""
     run = HandmadeRun()

@@ -138,3 +138,9 @@ def test_what_onednn_computes_is_the_operation_that_it_stands_for(op: str, famil
 def test_gradients_of_kinks_may_flip() -> None:
     assert operation("tf.raw_ops.ReluGrad").has(Trait.KINKED)
     assert operation("tf.raw_ops.ReluGrad").has(Trait.GRADIENT)
+
+
+def test_the_gradient_of_a_pooling_chooses_anew_and_is_given_last() -> None:
+    for op in ("tf.raw_ops.MaxPoolGrad", "tf.raw_ops._MklNativeMaxPoolGrad"):
+        assert operation(op).has(Trait.KINKED)
+        assert operation(op).has(Trait.GRADIENT_LAST)

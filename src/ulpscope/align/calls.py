@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from ulpscope.operations.registry import Trait, operation, operation_name
+from ulpscope.operations.registry import Trait, operation, operation_name, plain_word
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     INPUT_ROLE,
@@ -22,6 +22,7 @@ from ulpscope.records.enums import (
     MODULE_KIND,
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
+    Kind,
 )
 
 BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
@@ -48,6 +49,8 @@ class StepCalls:
     """State of the random generator before the call, of calls that draw from one."""
     mapped: list[bool]
     """Of a module call: whether the other run has this module, too."""
+    given: list[str | None]
+    """Names that the script gave to nodes of a graph: where a run computes another op in their place, it keeps them."""
     shapes: Callable[[str], dict[int, str]]
     """For a role, the shapes of each call's tensors as text; asked only where the two runs differ."""
     made_by: Callable[[], dict[int, tuple[str | None, ...]]]
@@ -103,6 +106,11 @@ class StepCalls:
             return kind
         return self.op[row]
 
+    def given_token(self, row: int) -> Hashable | None:
+        """The name that the script gave, and the shape of the first result: a rewritten op may make more of them."""
+        name, outputs = self.given[row], self.outputs.get(self.id[row])
+        return None if name is None or outputs is None else (name, outputs.partition(";")[0])
+
     def shaped_token(self, row: int) -> Hashable:
         """The operation and the shapes of its results."""
         return self.token(row), self.outputs.get(self.id[row])
@@ -145,8 +153,10 @@ def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
     planner = _Planner(reference, target)
     planner.scope(reference.children[None], target.children[None])
     planner.moved()
+    planner.named()
     planner.recomputed()
     planner.backwards()
+    planner.named(in_backwards=True)
     return StepPlan(sorted(planner.pairs, key=lambda pair: pair[1]), planner.replaced)
 
 
@@ -240,6 +250,18 @@ class _Planner:
         both = ((by_reading[reading], by_target[reading]) for reading in shared)
         return [(rows[0], theirs[0]) for rows, theirs in both if len(rows) == len(theirs) == 1]
 
+    def named(self, *, in_backwards: bool = False) -> None:
+        """Calls that bear one name of the script's are the same calls, whatever a run computes in their place."""
+        partners = dict(self.pairs)
+        reference = _by_given_name(self.reference, set(partners), in_backwards=in_backwards)
+        target = _by_given_name(self.target, set(partners.values()), in_backwards=in_backwards)
+        for name, row in reference.items():
+            if name in target:
+                pair = row, target[name]
+                self.pairs.append(pair)
+                if plain_word(self.reference.op[row]) != plain_word(self.target.op[pair[1]]):
+                    self.replaced.add(pair)
+
     def recomputed(self) -> None:
         """Recomputed calls are matched as what they repeat."""
         originals = dict(self.pairs)
@@ -286,6 +308,19 @@ def _by_reading(calls: StepCalls, rows: Indices, paired: Mapping[int, int]) -> d
             inside = None if parent is None else paired[parent]
             found[calls.token(row), calls.arguments[row], calls.outputs.get(call), read, inside].append(row)
     return found
+
+
+def _by_given_name(calls: StepCalls, paired: Container[int], *, in_backwards: bool) -> dict[Hashable, int]:
+    """Calls without a partner by the names that the script gave; what runs more than once under one is none."""
+    if not any(calls.given):
+        return {}
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for row in _alone(calls, paired):
+        name, around = calls.given_token(row), calls.rows.get(calls.parent[row] or -1)
+        is_inside = around is not None and calls.kind[around] in BACKWARDS
+        if name is not None and (in_backwards or not is_inside):
+            found[name].append(row)
+    return {name: rows[0] for name, rows in found.items() if len(rows) == 1}
 
 
 def canonical(calls: StepCalls) -> dict[int, int]:
@@ -340,8 +375,15 @@ def step_calls(
     kinds, paths = told["kind"], told["module"]
     told["mapped"] = [kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)]
     told["module"] = [modules.get(path, path) for path in paths]
+    told["given"] = [_given(*call) for call in frame.select("kind", "op", "name").iter_rows()]
     told["op"] = [ops.get(name, name) for name in told["op"]]
     return StepCalls(**told, shapes=shapes, made_by=made_by, origins=origins)
+
+
+def _given(kind: str, op: str, name: str) -> str | None:
+    """The name that a script gave to a call; others are named after what they execute."""
+    stem = name.rpartition(".")[0]
+    return stem if kind == Kind.API.value and stem != op else None
 
 
 _Way: TypeAlias = "tuple[range, int, _Way] | None"

@@ -55,6 +55,13 @@ def operation_name(op: str) -> str:
 _REWRITTEN = re.compile(r"_Mkl(?:Native)?(\w+?)(?:WithBias)?")
 """TensorFlow's operations as oneDNN computes them: _MklMatMul, _MklNativeFusedConv2D."""
 
+
+def plain_word(op: str) -> str:
+    """The operation's own word, whichever library computes it: MaxPool of _MklNativeMaxPool."""
+    rewritten = _REWRITTEN.fullmatch(own_word(op))
+    return operation_name(op) if rewritten is None else rewritten[1]
+
+
 _GRADIENT = re.compile(r"(\w+)_backward(?:_data|_input|_weight|_overrideable)?")
 
 
@@ -166,6 +173,8 @@ class Trait(str, Enum):
     """Its backward chooses by comparison: an operand that moves across the kink moves a whole gradient."""
     GRADIENT = "gradient"
     """A kernel that computes a gradient, of what its first operand is to the result."""
+    GRADIENT_LAST = "gradient_last"
+    """The same, of what its last operand is: what the forward read and made comes first."""
     BIAS_FIRST = "bias_first"
     """A contraction whose first operand is what is added to it."""
     OVER_LAST_AXIS = "over_last_axis"

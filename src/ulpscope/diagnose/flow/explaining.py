@@ -186,7 +186,7 @@ class Explainer:
         if gap is not None:
             return self._gap(slot, gap, floats, floor)
         is_backward = evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
-        if is_backward or evidence.operations[slot.pair].has(Trait.GRADIENT):
+        if is_backward or evidence.operations[slot.pair].has(Trait.GRADIENT, Trait.GRADIENT_LAST):
             return self._backward(slot, floats, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
             # A momentum is what it was and a gradient, which may cancel.
@@ -228,6 +228,8 @@ class Explainer:
         own = {s.values for s in evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)}
         if operation.has(Trait.GRADIENT):
             own = set(sources[:1])
+        if operation.has(Trait.GRADIENT_LAST):
+            own = set([source for source in sources if not self._discrete[source]][-1:])
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)

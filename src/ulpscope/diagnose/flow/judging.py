@@ -48,6 +48,7 @@ from ulpscope.records.enums import (
     OPTIMIZER_KIND,
     STATE_AFTER_ROLE,
     STATE_ROLE,
+    Kind,
 )
 from ulpscope.records.pairs import Measured
 
@@ -201,8 +202,13 @@ class Follower:
         # Of a double backward what came in is not seen, or zeros are.
         shown = [self.evidence.operands[slot.values] for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
         unseen = is_backward and not any(each.norm > 0 or each.error > 0 for each in shown)
+        differs = any(not self.identical[slot.values] for slot in made)
+        is_call = self.evidence.calls["kind"][pair] == Kind.API.value
+        before = self.gaps.behind_operands(pair) if is_call and differs else None
         for slot in made:
-            if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
+            if before is not None:
+                self._settle(slot, before.sources, Cause.GAP, gain=self._gap_gain(before), gap=before)
+            elif not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
                 gap = self.gaps.find(slot)
                 self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
             elif unseen:

@@ -212,16 +212,30 @@ class GapFinder:
             return bool(self.gradient_sources(slot))
         return made != Pair(calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
 
-    def _walk(self, run: RunReads, start: int) -> tuple[list[int] | None, tuple[int, ...]]:
+    def behind_operands(self, pair: int) -> Gap | None:
+        """What lies before a pair of calls of which each reads something that the other does not: one computes what
+        calls before the other do. None where no more is known than of what both read."""
+        ids = Pair(self.evidence.calls["reference_id"][pair], self.evidence.calls["id"][pair])
+        both_read = self.evidence.given(pair)
+        for run, side, call in zip(self.runs, self.evidence.sides, ids, strict=True):
+            if {int(side.id[row]) for row in both_read}.issuperset(run.inputs.get(call, ())):
+                return None
+        sides = zip(self.runs, ids, strict=True)
+        (reference, only_reference), (target, only_target) = (self._walk(*side, through=True) for side in sides)
+        if reference is None or target is None or not (only_reference or only_target):
+            return None
+        return Gap(tuple(dict.fromkeys([*reference, *target])), only_reference, only_target, outside=False)
+
+    def _walk(self, run: RunReads, start: int, *, through: bool = False) -> tuple[list[int] | None, tuple[int, ...]]:
         """Values with a partner that lead into `start` through calls without one, and those calls; no values if there
-        are too many calls."""
+        are too many calls. `through` a start that has a partner, too."""
         if start < 0:
             return [], ()
         found: list[int] = []
         seen, waiting = {start}, [start]
         while waiting and len(seen) < LONGEST_GAP:
             call = waiting.pop()
-            if call in run.partners:
+            if call in run.partners and not (through and call == start):
                 found += self.operands_of(run.partners[call])
                 continue
             found += self._gradients_into(run, call)

@@ -168,15 +168,25 @@ class WrittenGraph:
         return {node.definition.attr["index"].i: node.inputs[0] for node in nodes}
 
     def sources(self, place: int) -> tuple[Source, ...]:
-        """A node's operands in the order of the script: grappler sorts those of a sum by name."""
+        """A node's operands in the order of the script: grappler sorts those of a sum or product by name."""
         node, known = self.graph.nodes[place], self.known[place]
-        if known is None or not known.is_itself or len(node.inputs) != 2:
+        if known is None or not known.is_itself or not len(node.inputs) == len(known.written.inputs) == 2:
             return node.inputs
-        names = [f"{self.graph.nodes[source.node].name}" for source in node.inputs]
-        written = [known.prefix + symbol.op for symbol in known.written.inputs]
-        if len(written) == 2 and names != written and (names[0] == written[1] or names[1] == written[0]):
-            return node.inputs[::-1]
-        return node.inputs
+        found = [self._moved_from(source.node) for source in node.inputs]
+        given = [self._read_of(known.prefix, symbol) for symbol in known.written.inputs]
+        in_order, swapped = (
+            any(one in nodes for one, nodes in zip(given, order, strict=True)) for order in (found, found[::-1])
+        )
+        return node.inputs[::-1] if swapped and not in_order else node.inputs
+
+    def _read_of(self, prefix: str, symbol: Symbol) -> int | None:
+        """The node that gives an op of the script the numbers of an operand, through those that hand them on."""
+        while prefix + symbol.op not in self.places:
+            written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
+            if written is None or not written.inputs or not _hands_on(written.op):
+                return None
+            symbol = written.inputs[0]
+        return self.places[prefix + symbol.op]
 
     def contents(self, source: Source) -> tuple[Source, ...]:
         """Results that went into something unread on its way to a node: a list of tensors, by whoever made it."""
@@ -185,7 +195,7 @@ class WrittenGraph:
             asked, waiting = {source.node}, [source.node]
             read: list[Source] = []
             while waiting:
-                for before in self.graph.nodes[waiting.pop()].inputs:
+                for before in self._given_numbers(waiting.pop()):
                     if self.is_unread(before):
                         if before.node not in asked:
                             asked.add(before.node)
@@ -194,6 +204,13 @@ class WrittenGraph:
                         read += self.graph.origins(before)
             found = self._contents[source] = tuple(dict.fromkeys(read))
         return found
+
+    def _given_numbers(self, place: int) -> tuple[Source, ...]:
+        """Operands that a node's numbers come from: of one that only hands them on, no constant, which is a shape."""
+        node = self.graph.nodes[place]
+        if not _hands_on(node.op):
+            return node.inputs
+        return tuple(source for source in node.inputs if self.graph.nodes[source.node].op not in CONSTANTS)
 
     def is_unread(self, source: Source) -> bool:
         """Whether nobody reads it: a list of tensors, a handle, and what grappler has made of the script's ops."""
