@@ -111,6 +111,24 @@ def written_out(_layer: Layer, x: Tensor) -> Tensor:
     return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
+def sharp(_layer: Layer, x: Tensor) -> Tensor:
+    return functional.softplus(x, 2.0)
+
+
+def sharp_written_out(_layer: Layer, x: Tensor) -> Tensor:
+    return torch.log1p(torch.exp(2.0 * x)) / 2.0
+
+
+def in_many_steps(_layer: Layer, x: Tensor) -> Tensor:
+    for _ in range(250):
+        x = x + 0.001
+    return x
+
+
+def in_one_step(_layer: Layer, x: Tensor) -> Tensor:
+    return torch.sub(x, -0.25)
+
+
 def partly_detached(_layer: Layer, x: Tensor) -> Tensor:
     y = functional.gelu(x)
     return y * 0.7 + y.detach() * 0.3
@@ -145,6 +163,16 @@ def test_another_formula_is_told_though_all_layers_have_it(reference: Path, tmp_
 
 def test_layers_that_are_all_written_otherwise_agree(reference: Path, tmp_path: Path) -> None:
     assert in_noise(reference, tmp_path, [written_out] * LAYERS).outcome is Outcome.AGREE
+
+
+def test_an_argument_without_its_name_is_part_of_a_formula(tmp_path: Path) -> None:
+    reference = train(tmp_path / "reference", [sharp] * LAYERS, cast=False)
+    assert in_noise(reference, tmp_path, [sharp_written_out] * LAYERS).outcome is Outcome.AGREE
+
+
+def test_a_formula_of_very_many_calls_is_not_followed(tmp_path: Path) -> None:
+    reference = train(tmp_path / "reference", [in_many_steps], cast=False)
+    assert in_noise(reference, tmp_path, [in_one_step]).outcome is Outcome.AGREE
 
 
 @pytest.mark.parametrize("cast", [False, True])

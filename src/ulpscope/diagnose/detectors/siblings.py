@@ -6,10 +6,11 @@ gives the same.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import polars as pl
 
-from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
 from ulpscope.diagnose.flow.states import Flow
 from ulpscope.diagnose.limits import LAST_BITS, NAMES_LISTED, SIBLINGS
 from ulpscope.diagnose.places import place_of_row
@@ -39,8 +40,10 @@ def odd_sibling(evidence: RankEvidence, flow: Flow) -> Finding | None:
     alone = plan.unmatched.map(lambda calls: _computing(calls.filter(first)))
     works = Pair(_works(computing.reference, {}), _works(computing.target, plan.modules))
     touched = set(_works(alone.reference, {})) | set(_works(alone.target, plan.modules))
-    for path in sorted(touched):
-        if _is_odd(path, works, touched):
+    kinds, of_kind = grouped(touched, layer_pattern), grouped(works.reference, layer_pattern)
+    for kind, (path, *others) in sorted(kinds.items()):
+        siblings = [other for other in of_kind.get(kind, ()) if other != path]
+        if not others and _is_odd(path, siblings, works):
             lone = Pair(_of_module(alone.reference, {}, path), _of_module(alone.target, plan.modules, path))
             return _told(evidence, lone)
     return None
@@ -61,13 +64,12 @@ def _works(calls: pl.DataFrame, names: dict[str, str]) -> Work:
     return found
 
 
-def _is_odd(path: str, works: Pair[Work], touched: set[str]) -> bool:
+def _is_odd(path: str, siblings: Sequence[str], works: Pair[Work]) -> bool:
     """Whether a module makes other calls in one run, and as many siblings as say something make what it should."""
-    usual, pattern = works.reference.get(path), layer_pattern(path)
+    usual = works.reference.get(path)
     if usual is None or path not in works.target or usual == works.target[path]:
         return False
-    siblings = [other for other in works.reference if other != path and layer_pattern(other) == pattern]
-    if len(siblings) < SIBLINGS - 1 or not touched.isdisjoint(siblings):
+    if len(siblings) < SIBLINGS - 1:
         return False
     common = [works.reference[other] for other in siblings]
     return all(each == common[0] for each in common) and common[0] in (usual, works.target[path])

@@ -61,12 +61,11 @@ FUNCTIONS: Mapping[str, tuple[int, Function]] = {
 """By the operation's name: of how many operands, and the function."""
 
 
+_CASTS = frozenset("to type float double half bfloat16 clone contiguous detach".split())
 _MORE: dict[str, tuple[int, Function]] = {
     "add": (2, np.add), "sub": (2, np.subtract), "rsub": (2, lambda x, y: y - x), "mul": (2, np.multiply),
     "neg": (1, np.negative), "relu": (1, lambda x: np.maximum(x, 0.0)), "abs": (1, np.abs),
-    **dict.fromkeys(
-        ("to", "type", "float", "double", "half", "bfloat16", "clone", "contiguous", "detach"), (1, np.positive)
-    ),
+    **dict.fromkeys(_CASTS, (1, np.positive)),
 }  # fmt: skip
 """What is as wrong as its operands whatever these are, and casts."""
 HARMLESS = frozenset(("inplace", "dtype", "copy", "non_blocking", "memory_format", "device"))
@@ -78,7 +77,10 @@ def formula_of(name: str, stated: Mapping[str, Any]) -> tuple[int, Function] | N
     words = dict(named.get("kwargs", named))
     if name == "gelu" and words.pop("approximate", "none") == "tanh":
         return 1, _gelu_by_tanh
-    return None if words.keys() - HARMLESS else _MORE.get(name) or FUNCTIONS.get(name)
+    known = _MORE.get(name) or FUNCTIONS.get(name)
+    # Softplus is given its beta as a second argument.
+    unnamed = known is not None and len(stated.get("args", ())) > known[0] and name not in _CASTS
+    return None if unnamed or words.keys() - HARMLESS else known
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ulpscope.judge.rounding.elementwise import FUNCTIONS, Drawn, gradient_error
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.regenerate.floats import regenerate_numbers
 from ulpscope.operations.registry import own_word
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE, INPUT_ROLE, OPERATION_KINDS
 from ulpscope.trace.objects import parse_arguments
 
@@ -70,6 +71,11 @@ def _constant(entry: object, count: int) -> Drawn | None:
 def drawn(evidence: RankEvidence, row: int, count: int) -> Drawn | None:
     """Numbers like those of the reference's value; None if nothing, or no distance, is known of it."""
     value = evidence.plan.traces.reference.value(int(evidence.sides.reference.id[row]))
+    return drawn_like(value, evidence, row, count)
+
+
+def drawn_like(value: Value, evidence: RankEvidence, row: int, count: int) -> Drawn | None:
+    """The same, of a value of the reference that was read already."""
     dtype, error = DTYPES.get(value.dtype), evidence.operands[row].error
     if value.stats is None or dtype is None or not dtype.has_sketch or dtype.real or not np.isfinite(error):
         return None
