@@ -21,6 +21,7 @@ from watched import watch
 import ulpscope
 from ulpscope.capture.torch.recorder import TorchValues
 from ulpscope.capture.torch.watching import calls as watching
+from ulpscope.capture.torch.watching.apis import _seeded_aten_names
 from ulpscope.trace.reader import open_trace
 
 PATCHED = (
@@ -267,6 +268,23 @@ def test_a_module_needs_no_hash(tmp_path: Path) -> None:
 
 class LateError(Exception):
     """What a handler raises."""
+
+
+def test_what_a_signals_handler_raises_is_no_operator_that_is_missing() -> None:
+    """torch.ops takes any RuntimeError that comes while it looks for an operator for one that is not there."""
+
+    def late(*_: Any) -> None:
+        raise RuntimeError("late")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for shot in range(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.002 + shot * 0.001)
+            with pytest.raises(RuntimeError, match="late"):
+                for _ in range(100):
+                    _seeded_aten_names.__wrapped__()
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("error", [LateError("with words"), LateError(), RuntimeError("late")])

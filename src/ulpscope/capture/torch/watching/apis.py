@@ -213,15 +213,16 @@ def _may_write(name: str, short: str, function: Any) -> bool:
 
 @cache
 def _seeded_aten_names() -> set[str]:
+    """Operators of aten that draw random numbers."""
     names = set()
     for qualified in torch._C._dispatch_get_all_op_names():
         if not qualified.startswith("aten::"):
             continue
-        base, _, overload = qualified[len("aten::") :].partition(".")
-        packet = getattr(torch.ops.aten, base, None)
-        operator = getattr(packet, overload or "default", None)
-        if operator is not None and torch.Tag.nondeterministic_seeded in operator.tags:
-            names.add(base.rstrip("_"))
+        name, _, overload = qualified.partition(".")
+        # Not by torch.ops: that takes a RuntimeError of a signal's handler for an operator that is not there.
+        found = torch._C._get_operation_overload(name, overload)
+        if found is not None and torch.Tag.nondeterministic_seeded in found[2]:
+            names.add(name.removeprefix("aten::").rstrip("_"))
     return names
 
 
