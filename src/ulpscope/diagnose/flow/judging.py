@@ -399,7 +399,8 @@ class Follower:
         if told is None:
             return False
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, told.most
-        self.flow.chances[slot.row] = told.chance
+        if told.chance is not None:
+            self.flow.chances[slot.row] = told.chance
         self.explainer.note(slot, explained)
         if explained.error > told.most or other:
             self.born(slot, cause, explained.incoming, told.most, gain=explained.gain, gap=gap)

@@ -22,8 +22,8 @@ class Told:
 
     most: float
     """A larger error is not healthy."""
-    chance: float
-    """How likely a sound call has its error, or more."""
+    chance: float | None
+    """How likely a sound call has its error, or more; none where its operands do not tell."""
     beyond: bool
     """Whether it is further off than twins ever are, whatever it was made of."""
 
@@ -64,7 +64,7 @@ class TwinJudge:
         healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
         own = self.twins.own(slot, update) if is_sound_if_near else None
         if own is not None and explained.error <= own:
-            return Told(own, math.nan if healthy is None else healthy.chance_of(explained.error), beyond=False)
+            return Told(own, None if healthy is None else healthy.chance_of(explained.error), beyond=False)
         flips = self._flips_few(slot)
         beyond = alone is None or explained.error > alone.most
         astray = any(source in self.astray and self.twins.counts(source, slot, update) for source in sources)
