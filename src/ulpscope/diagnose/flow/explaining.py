@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.exponents import Exponents
 from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in, rounds_inside
 from ulpscope.diagnose.flow.updates import compare_updates
 from ulpscope.diagnose.limits import COARSE_SKETCH, LAST_BITS
 from ulpscope.judge.rounding.families import (
     Operand,
+    alignment,
     incoming,
     natural_gradient_norm,
     natural_norm,
@@ -108,6 +110,7 @@ class Explainer:
         self.foreign_errors = foreign_errors
         self.updates = compare_updates(evidence)
         self._coarse = evidence.precision.coarse_families
+        self._exponents = Exponents(evidence)
         self._accounts: dict[int, _Account] = {}
         self._states = {
             (slot.pair, role, slot.place): slot.values
@@ -203,7 +206,7 @@ class Explainer:
         if operation.has(Trait.BIAS_FIRST):
             operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output) * scarcity(operation, operands)
-        norm *= spread_gain(operation, operands, output)
+        norm *= spread_gain(operation, operands, output) * alignment(family, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
         if family is Family.SELECTION and any(self._discrete[row] for row in self.evidence.given(slot.pair)):
             came_in *= repetition(operands, output)
@@ -300,6 +303,7 @@ class Explainer:
             # A running mean moves by a share of the operands' size; the mean itself may be next to nothing.
             size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
             norm = max(norm, self.limits.momentum * size)
+        came_in *= self._exponents.spread(gap)
         kinks = self._kinks(gap, operands, output, came_in) if slot.role in GRADIENT_ROLES else 0.0
         # Many roundings of sums lie on the way where both runs have calls of their own.
         rounded = 0.0 if gap.one_sided else last_bits(floor.unit)
@@ -340,7 +344,7 @@ class Explainer:
         update = self.updates[slot.row]
         rounded = self.limits.rounding * self.evidence.precision.roundoffs[slot.values]
         base = math.hypot(came_in, rounded, update.resolution)
-        expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
+        expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain)) * update.shrunk
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)
 

@@ -29,6 +29,9 @@ class Update:
     """Rounding of the parameter itself, relative to the update."""
     uncertain: float
     """Share of the gradient's elements that may be all error: an adaptive optimizer amplifies them all."""
+    shrunk: float
+    """By how much larger the target's update may be than the reference's, because such elements lie below the eps of an
+    adaptive optimizer in the reference, and it moves them by next to nothing."""
     from_data: bool
     """Whether saved data tells it; else sketches do, in which errors of few elements may cancel."""
 
@@ -40,6 +43,7 @@ class _Apart:
     distance: float
     norm: float
     """The reference's, or the target's where the reference has none."""
+    target_norm: float
     from_data: bool
 
 
@@ -75,7 +79,9 @@ def _by_data(evidence: RankEvidence, spans: Spans) -> dict[int, _Apart]:
         with np.errstate(invalid="ignore", over="ignore"):
             reference, target = (end.astype(np.float64) - start for start, end in zip(starts, ends, strict=True))
             norms = [float(np.linalg.norm(update)) for update in (reference, target)]
-            found[after.row] = _Apart(float(np.linalg.norm(target - reference)), norms[0] or norms[1], from_data=True)
+            found[after.row] = _Apart(
+                float(np.linalg.norm(target - reference)), norms[0] or norms[1], norms[1], from_data=True
+            )
     return found
 
 
@@ -94,7 +100,7 @@ def _by_sketches(evidence: RankEvidence, spans: Spans) -> dict[int, _Apart]:
     same = evidence.values.identical[rows_before]
     distance = np.where(same, np.fmax(distance, evidence.values.distance[rows_after]), distance)
     return {
-        slot.row: _Apart(float(apart), float(reference or target), from_data=False)
+        slot.row: _Apart(float(apart), float(reference or target), float(target), from_data=False)
         for (_, slot), apart, reference, target in zip(spans, distance, norms[0], norms[1], strict=True)
     }
 
@@ -133,5 +139,7 @@ def _update(evidence: RankEvidence, slot: Slot, apart: _Apart, uncertain: float)
     if apart.norm <= 0:
         # Bits may differ of which neither sketch sees anything: they are as far apart as sketches resolve.
         error, resolution = 0.0 if apart.distance <= max(resolution, seen * size) else 1.0, 0.0
-        return Update(error, resolution, uncertain, apart.from_data)
-    return Update(apart.distance / apart.norm, resolution / apart.norm, uncertain, apart.from_data)
+        return Update(error, resolution, uncertain, 1.0, apart.from_data)
+    most = 1.0 / math.sqrt(1.0 - uncertain) if uncertain < 1.0 else math.inf
+    shrunk = max(min(apart.target_norm / apart.norm, most), 1.0)
+    return Update(apart.distance / apart.norm, resolution / apart.norm, uncertain, shrunk, apart.from_data)

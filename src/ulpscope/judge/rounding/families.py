@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ulpscope.judge.rounding.limits import SCARCE
+from ulpscope.judge.rounding.limits import MANY_VECTORS, RARE_DEVIATIONS, SCARCE
 from ulpscope.operations.registry import SUMMING, Family, Operation, Trait
 
 DEVIATIONS = frozenset(("std", "std_mean", "var", "var_mean"))
@@ -157,6 +157,25 @@ def scarcity(operation: Operation, operands: Sequence[Operand]) -> float:
     shape = operands[0].shape
     draws = math.prod(shape[2:]) if operation.name == "instance_norm" else operands[0].elements / max(shape[1], 1)
     return max(draws - 1.0, 1.0) / math.sqrt(max(draws - 3.0, SCARCE) * max(draws - 5.0, SCARCE))
+
+
+def alignment(family: Family, operands: Sequence[Operand], output: Operand) -> float:
+    """How much more than usual a contraction makes of the error of few vectors, which may lie along what they meet.
+
+    Usually one of many directions is met. Of n draws the mean square is so much larger once in a thousand times (by
+    Wilson and Hilferty), and never more than where all of an error is met.
+    """
+    if family not in (Family.CONTRACTION, Family.CONVOLUTION) or len(operands) < 2:
+        return 1.0
+    length = max(_contracted(family, operands[0], operands[1], output), 1.0)
+    draws = max(min(operand.elements for operand in operands[:2]) / length, 1.0)
+    return max(min(_by_chance(draws) / _by_chance(MANY_VECTORS), math.sqrt(length)), 1.0)
+
+
+def _by_chance(draws: float) -> float:
+    """The root mean square of so many normal draws that one in a thousand exceeds."""
+    spread = 2.0 / (9.0 * draws)
+    return float((1.0 - spread + RARE_DEVIATIONS * math.sqrt(spread)) ** 1.5)
 
 
 def felt_error(addends: Iterable[Operand], output: Operand) -> float:

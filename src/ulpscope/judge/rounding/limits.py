@@ -106,6 +106,8 @@ TF32_ROUNDOFF = 2.0**-11
 ONLY_MASKS = 1e30
 SCARCE = 0.1
 """Draws beyond those of which a deviation's mean of 1 / deviation^4 is infinite, where there are none. Chosen."""
+RARE_DEVIATIONS, MANY_VECTORS = 3.09, 64.0
+"""Standard deviations that one in a thousand exceeds; vectors, at least, in calls whose gains were measured."""
 ACCUMULATOR = 2.0**-24
 DRAWS = 3
 """How often the operands of an operation on single elements are moved; the largest movement counts."""
