@@ -94,6 +94,14 @@ def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
     return any(isinstance(entry, bool | str) or not _may_be_computed(entry, told, noise) for entry, told in both)
 
 
+def states_a_number(evidence: "RankEvidence", pair: int) -> bool:
+    """Whether a float among the arguments that differs was stated by somebody: the runs have not computed it."""
+    one, other = (_stated(evidence.calls[field][pair]) for field in ("reference_arguments", "arguments"))
+    pairs: list[tuple[Any, Any]] = [(one.get(place), other.get(place)) for place in one | other]
+    noise = COMPUTED_NOISE * evidence.precision.coarsest
+    return any(_numbers_apart(a, b) and not _may_be_computed(a, b, noise) for a, b in pairs)
+
+
 def _meant(stated: dict[str, Any], place: str) -> Any:
     """What a call is told there, or what it takes where it is told nothing; none if that is not known."""
     return stated.get(place, UNSTATED.get(place.removeprefix("kwargs.")))

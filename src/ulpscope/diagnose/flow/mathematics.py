@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES, KEPT_ROLES
-from ulpscope.diagnose.arguments import numbers_differ
+from ulpscope.diagnose.arguments import numbers_differ, states_a_number
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
 from ulpscope.diagnose.flow.states import IDENTICAL, ROUNDING, State
@@ -92,7 +92,8 @@ def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explain
     if kind == OPTIMIZER_KIND:
         return slot.role == PARAMETER_AFTER_ROLE
     of_some_size = explained.error > max(explained.floor, limits.argument * explained.incoming)
-    return kind not in BACKWARD_KINDS and of_some_size
+    # What the run has computed itself is as wrong as what it was made of.
+    return kind not in BACKWARD_KINDS and of_some_size and states_a_number(evidence, slot.pair)
 
 
 def is_asked_otherwise(evidence: RankEvidence, pair: int) -> bool:
