@@ -24,6 +24,7 @@ from ulpscope.judge.rounding.measuring import NO_SUMMARY
 from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD, Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
+    FORWARD_PHASE,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
@@ -119,7 +120,7 @@ class GapFinder:
             values += evidence.inner_outputs.get(pair, [])
         if not values and reads_objects(evidence.calls["arguments"][pair]):
             # What Python, or another library, made of what is known in the module around (an assignment of boxes).
-            values += self._known_around(pair)
+            values += self._known_around(pair) or self._looked_at(pair)
         if kind == MODULE_BACKWARD_KIND:
             values += [row for slot in evidence.made(pair) for row in self.gradient_sources(slot)]
         return values
@@ -138,7 +139,8 @@ class GapFinder:
             return replace(between, sources=())
         if is_gradient and min(made) < 0:
             sources = self.gradient_sources(slot)
-            if sources and self.has_other_summands(slot):
+            if (sources and self.has_other_summands(slot)) or (half_seen and not sources):
+                # What the engine has added up in one run, nobody sees.
                 return replace(between, sources=())
             if sources:
                 walked = (row for row in between.sources if row in self.evidence.gradients)
@@ -154,7 +156,7 @@ class GapFinder:
     def has_other_summands(self, slot: Slot) -> bool:
         """Whether calls without partners send a part of this gradient, in a run that does not show which call made it:
         what a call has made is no sum of the engine."""
-        rows = self._is_gradient_of(slot)
+        rows = self.is_gradient_of(slot)
         sides = zip(self.evidence.sides, self.runs, strict=True)
         if slot.role == GRADIENT_ROLE:
             return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
@@ -172,7 +174,7 @@ class GapFinder:
         rounded = max(LAST_BITS, self.evidence.precision.roundoffs[slot.values])
         return not known or operands[slot.values].norm <= most * (1.0 + rounded)
 
-    def _is_gradient_of(self, slot: Slot) -> list[int]:
+    def is_gradient_of(self, slot: Slot) -> list[int]:
         """Rows of the values that a gradient is of: a parameter, or what the forward read or made."""
         at_place, forward = self.evidence.at_place, self.evidence.forwards[slot.pair]
         if slot.role == GRADIENT_ROLE:
@@ -260,17 +262,17 @@ class GapFinder:
     @cached_property
     def read(self) -> set[int]:
         """Rows of values that calls of either run read, partners or not."""
-        return self._rows_read(lambda run, call: True)
+        return self._rows_read(lambda run, call, given: True)
 
     @cached_property
     def used(self) -> set[int]:
-        """Those of them that something was made of."""
-        return self._rows_read(lambda run, call: call in run.outputs)
+        """Those of them that something else was made of."""
+        return self._rows_read(lambda run, call, given: not set(run.outputs.get(call, ())) <= set(given))
 
-    def _rows_read(self, by: Callable[[RunReads, int], bool]) -> set[int]:
+    def _rows_read(self, by: Callable[[RunReads, int, list[int]], bool]) -> set[int]:
         found: set[int] = set()
         for run in self.runs:
-            used = {value for call, given in run.inputs.items() if by(run, call) for value in given}
+            used = {value for call, given in run.inputs.items() if by(run, call, given) for value in given}
             found |= {row for row, value in enumerate(run.values.id.tolist()) if value in used}
         return found
 
@@ -325,7 +327,7 @@ class GapFinder:
         forward = evidence.forwards[slot.pair]
         if forward < 0:
             return []
-        values = self._is_gradient_of(slot)
+        values = self.is_gradient_of(slot)
         # In one run a cast may stand between, which the other does not need.
         sides = zip(evidence.sides, self._gradients_of_value, strict=True)
         given = (of_run.get(int(side.id[row]), []) for side, of_run in sides for row in values)
@@ -350,7 +352,7 @@ class GapFinder:
     def _parameter_gradients(self, slot: Slot) -> list[int]:
         """Gradients that the step's backwards gave to this parameter."""
         step, storages = self.evidence.calls["step"][slot.pair], self.evidence.sides.target.storage
-        owned = self._is_gradient_of(slot)[:1]
+        owned = self.is_gradient_of(slot)[:1]
         return [row for each in owned for row in self._gradients_of_storage.get((int(storages[each]), step), [])]
 
     def is_parameter(self, slot: Slot) -> bool:
@@ -388,10 +390,12 @@ class GapFinder:
             return []
         users = [other for other in self._slots_of_value[last] if other.row < slot.row]
         operands = [row for other in users for row in self.operands_of(other.pair)]
-        # What is made later explains nothing: a module's own results, of what it reads.
-        makers, ids = self.evidence.makers, self.evidence.calls["id"]
-        earlier_made = (row for row in operands if makers[row] < 0 or ids[makers[row]] < ids[slot.pair])
-        return [last, *(row for row in earlier_made if row != slot.values)]
+        return [last, *(row for row in operands if row != slot.values and self._was_made_before(row, slot.pair))]
+
+    def _was_made_before(self, row: int, pair: int) -> bool:
+        """Whether neither run made a value only in these calls, or later: what is made later explains nothing."""
+        calls = Pair(self.evidence.calls["reference_id"][pair], self.evidence.calls["id"][pair])
+        return all(side.producer[row] < call for side, call in zip(self.evidence.sides, calls, strict=True))
 
     @cached_property
     def _slots_of_value(self) -> dict[int, list[Slot]]:
@@ -435,9 +439,29 @@ class GapFinder:
         around = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
         if around < 0:
             return []
-        makers, ids = evidence.makers, evidence.calls["id"]
         inner = evidence.inner_outputs.get(around, [])
-        return evidence.given(around) + [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[pair]]
+        return evidence.given(around) + [row for row in inner if self._was_made_before(row, pair)]
+
+    def _looked_at(self, pair: int) -> list[int]:
+        """What Python alone may have looked at before these calls, in the same forward: results that no call goes on
+        with. What is read between two steps are data."""
+        calls = self.evidence.calls
+        if calls["phase"][pair] != FORWARD_PHASE:
+            return []
+        return [
+            slot.values
+            for slot in self._loose_ends
+            if calls["step"][slot.pair] == calls["step"][pair] and calls["id"][slot.pair] < calls["id"][pair]
+        ]
+
+    @cached_property
+    def _loose_ends(self) -> list[Slot]:
+        """Results of forwards that no call makes anything of."""
+        evidence, phases = self.evidence, self.evidence.calls["phase"]
+        made = (slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if slot.values not in self.used)
+        return [
+            slot for slot in made if phases[slot.pair] == FORWARD_PHASE and not evidence.values.discrete[slot.values]
+        ]
 
 
 def first_from(slots: list[Slot], row: int) -> int:
@@ -447,11 +471,13 @@ def first_from(slots: list[Slot], row: int) -> int:
 
 def calls_in(evidence: RankEvidence, gap: Gap) -> Pair[pl.DataFrame]:
     """The calls of a gap, as rows of either trace."""
-    calls = evidence.plan.calls
-    return Pair(
-        calls.reference.filter(pl.col("id").is_in(list(gap.only_reference))),
-        calls.target.filter(pl.col("id").is_in(list(gap.only_target))),
-    )
+    return calls_of(evidence, Pair(list(gap.only_reference), list(gap.only_target)))
+
+
+def calls_of(evidence: RankEvidence, ids: Pair[list[int]]) -> Pair[pl.DataFrame]:
+    """Calls of either run as rows of its trace."""
+    sides = zip(evidence.plan.calls, ids, strict=True)
+    return Pair(*(calls.filter(pl.col("id").is_in(chosen)) for calls, chosen in sides))
 
 
 def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
