@@ -98,8 +98,9 @@ def _look_further(followers: Sequence[Follower]) -> None:
 def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedRank:
     """`gone`: by how much what leaves the steps differs, if nothing of what was found is to be seen in it."""
     evidence, flow = follower.evidence, follower.flow
-    named, gone_first = (name_births(Case(evidence, follower.gaps, births)) for births in (flow.births, flow.gone))
-    found, healed_first = find(evidence, flow, peers, named), find(evidence, flow, peers, gone_first)[:1]
+    told, gone_inside = (Case(evidence, follower.gaps, births) for births in (flow.births, flow.gone))
+    named = name_births(told)
+    found, healed_first = find(told, flow, peers, named), find(gone_inside, flow, peers, name_births(gone_inside))[:1]
     notes = [with_left(entry.finding, None) for entry in healed_first]
     if gone is not None:
         notes = [with_left(entry.finding, gone) for entry in found[:1]] + notes

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from ulpscope.align.tensors import GRADIENT_ROLES
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
 from ulpscope.diagnose.detectors.order import (
@@ -24,12 +25,14 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
 from ulpscope.diagnose.flow.mathematics import factor_of
 from ulpscope.diagnose.flow.moves import one_run_of
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
-from ulpscope.diagnose.flow.unpaired import calls_in
+from ulpscope.diagnose.flow.summands import summands_of_one_run
+from ulpscope.diagnose.flow.unpaired import calls_of
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
 from ulpscope.diagnose.places import coarsest_dtype, parameter_names
 from ulpscope.records.enums import GRADIENT_ROLE, Kind, Phase
 from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Overflow, Unlike
 from ulpscope.records.findings import Counts, Finding, FindingKind
+from ulpscope.records.pairs import Pair
 
 # Told once a step, whatever the number of tensors.
 COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
@@ -69,9 +72,9 @@ def name_births(case: Case) -> list[Named]:
     return list(zip(ordered, answers, strict=True))
 
 
-def find(evidence: RankEvidence, flow: Flow, peers: PeerGains, named: Sequence[Named]) -> list[RankedFinding]:
+def find(case: Case, flow: Flow, peers: PeerGains, named: Sequence[Named]) -> list[RankedFinding]:
     """The findings of one rank, the first first; what merely follows is left out."""
-    steps = evidence.calls["step"]
+    evidence, steps = case.evidence, case.evidence.calls["step"]
     # Told alike, of the same step.
     alike = grouped(named, lambda each: (each[1].kind, each[1].story, steps[each[0].slot.pair]))
     found: list[RankedFinding] = []
@@ -82,7 +85,7 @@ def find(evidence: RankEvidence, flow: Flow, peers: PeerGains, named: Sequence[N
             continue
         told.add(_key(answer))
         others = [other for other, _ in alike[answer.kind, answer.story, steps[birth.slot.pair]]]
-        known = _with_answer(_evidence(evidence, flow, birth, peers), evidence, answer, others)
+        known = _with_answer(_evidence(case, flow, birth, peers), evidence, answer, others)
         moment = answer.place.step, evidence.positions[birth.slot.pair]
         found.append(RankedFinding(Finding(answer.kind, answer.place, known), birth, moment))
     return found
@@ -127,8 +130,9 @@ def _with_answer(base: Evidence, evidence: RankEvidence, answer: Answer, alike: 
     return replace(base, numbers=numbers).with_known(known)
 
 
-def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains) -> Evidence:
+def _evidence(case: Case, flow: Flow, birth: Birth, peers: PeerGains) -> Evidence:
     """What is told of every difference."""
+    evidence = case.evidence
     slot, pair, row = birth.slot, birth.slot.pair, birth.slot.values
     reference, target = evidence.sides
     dtypes = str(reference.dtype[row]), str(target.dtype[row])
@@ -156,7 +160,11 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
     )
     lone = OneRun()
     if birth.gap is not None:
-        computing = calls_in(evidence, birth.gap).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
+        ids = Pair(list(birth.gap.only_reference), list(birth.gap.only_target))
+        if not birth.gap.calls and slot.role in GRADIENT_ROLES:
+            # A summand that one run lacks, or has beside the other's.
+            ids = summands_of_one_run(case.gaps, slot)
+        computing = calls_of(evidence, ids).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
         lone = one_run_of(computing, evidence)
     # Pairs of calls that made something wrong after the first.
     wrong = {slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED}
