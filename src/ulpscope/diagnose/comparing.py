@@ -17,6 +17,7 @@ from ulpscope.diagnose.flow.blaming import blame_loss, blame_stray
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
+from ulpscope.diagnose.flow.idle import idle
 from ulpscope.diagnose.flow.judging import Follower
 from ulpscope.diagnose.flow.spans import healed
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, State, finite
@@ -90,6 +91,9 @@ def _look_further(followers: Sequence[Follower]) -> None:
         again = healed(follower.evidence, follower.flow, follower.sources, follower.gaps)
         if again:
             follower.flow.put_inside(again)
+        unlearned = idle(follower.evidence, follower.flow, follower.sources)
+        if unlearned:
+            follower.flow.put_inside(unlearned)
     if not any(follower.flow.births or follower.flow.gone for follower in followers):
         for follower in followers:
             blame_loss(follower)

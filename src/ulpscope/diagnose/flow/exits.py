@@ -1,11 +1,13 @@
 """What leaves a step: its losses, the gradients that its optimizer is given, or else what its outermost modules return.
 
 Two runs may compute the same thing another way: a batch in another order, in chunks, with a cache or without. Inner
-values then differ by nature. Where all that leaves agrees, and by far more than they do, their difference is gone.
+values then differ by nature. Where all that leaves agrees, and by far more than they do, their difference is gone. In
+noise, too, if no gradient stands out of the others.
 """
 
 import math
 from collections.abc import Container, Sequence
+from statistics import median
 
 import polars as pl
 
@@ -21,11 +23,9 @@ from ulpscope.diagnose.limits import (
     SINGLE_GRADIENT,
     SMALL_GRADIENT,
 )
-from ulpscope.operations.registry import LEAVES_GRADIENTS, Trait
+from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD
 from ulpscope.records.enums import (
-    FORWARD_PHASE,
     GRADIENT_ROLE,
-    INPUT_ROLE,
     LOSS_ROLE,
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
@@ -36,17 +36,25 @@ from ulpscope.trace.reader import RankTrace
 
 def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
     """By how much differs what leaves the steps, if nothing of the differences that began in them is seen in it."""
-    births, read = flow.births, {slot.values for slot in evidence.slots if not slot.makes}
+    births, read = flow.births, _used(evidence)
     if not evidence.complete or any(_is_told_anyway(evidence, birth, read) for birth in births):
         return None
     if not _leave_alike(evidence):
         return None
-    # In noise what leaves a step says little about a small part of a model, but enough about all of its data.
-    data = _data_of(evidence)
-    in_other_order = all(b.slot.values in data and _is_other_order(evidence, b.slot.values) for b in births)
-    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.precision.coarsest) if in_other_order else LAST_BITS
+    most = LAST_BITS if _only_results_leave(evidence) else max(LAST_BITS, EXIT_ROUNDOFFS * evidence.precision.coarsest)
     left = _worst_exit(evidence, flow.states, read, most)
-    return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
+    # What is as small as the last bits where it began needs no more to be gone.
+    gone = left is not None and all(left * GONE <= _size(birth) or _size(birth) <= LAST_BITS for birth in births)
+    return left if gone else None
+
+
+def _used(evidence: RankEvidence) -> set[int]:
+    """Rows of values that a call goes on with. What Python alone looks at, as a number to print, leaves there."""
+    goes_on = [
+        bool(evidence.made(pair)) or op in STARTS_BACKWARD or kind == OPTIMIZER_KIND
+        for pair, (op, kind) in enumerate(zip(evidence.calls["op"], evidence.calls["kind"], strict=True))
+    ]
+    return {slot.values for slot in evidence.slots if not slot.makes and goes_on[slot.pair]}
 
 
 def _size(birth: Birth) -> float:
@@ -64,26 +72,16 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     return is_asked_otherwise(evidence, pair) or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 
-def _data_of(evidence: RankEvidence) -> set[int]:
-    """What forwards outside of all modules read, and the outermost modules, and what that was moved or cast from."""
-    calls, found = evidence.calls, set[int]()
-    for slot in reversed(evidence.by_role.get(INPUT_ROLE, [])):
-        pair = slot.pair
-        if not evidence.is_outermost_module(pair) and calls["module"][pair] is not None:
-            continue
-        moved = evidence.operations[pair].has(Trait.MOVING)
-        if calls["phase"][pair] == FORWARD_PHASE or (moved and any(s.values in found for s in evidence.made(pair))):
-            found.add(slot.values)
-    return found
+def _only_results_leave(evidence: RankEvidence) -> bool:
+    """Whether a step has no gradients: in noise, what a model returns says little about a small part of it."""
+    trained = {evidence.calls["step"][slot.pair] for slot in _given_gradients(evidence)}
+    return not trained.issuperset(evidence.plan.steps)
 
 
-def _is_other_order(evidence: RankEvidence, row: int) -> bool:
-    """Whether these are the same numbers at other places: a batch in another order."""
-    reference, target = (side.summaries for side in evidence.sides)
-    low, high = float(reference.min[row]), float(reference.max[row])
-    if (low, high) != (float(target.min[row]), float(target.max[row])):
-        return False
-    return abs(float(target.mean[row]) - float(reference.mean[row])) <= LAST_BITS * max(abs(low), abs(high))
+def _given_gradients(evidence: RankEvidence) -> list[Slot]:
+    """What optimizers are given."""
+    shown = evidence.by_role.get(GRADIENT_ROLE, [])
+    return [slot for slot in shown if evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND]
 
 
 def _leave_alike(evidence: RankEvidence) -> bool:
@@ -91,7 +89,7 @@ def _leave_alike(evidence: RankEvidence) -> bool:
     updates = pl.col("kind") == OPTIMIZER_KIND
     if not all(frame.filter(updates).is_empty() for frame in evidence.plan.unmatched):
         return False
-    shown = sum(evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND for slot in evidence.by_role.get(GRADIENT_ROLE, []))
+    shown = len(_given_gradients(evidence))
     if not shown and not _same_backwards(evidence):
         return False
     return all(given.height == shown for given in given_gradients(evidence.plan))
@@ -124,7 +122,7 @@ def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container
     """The largest error of what leaves, if it is at most this; none if not, or if something was not compared."""
     steps = evidence.calls["step"]
     losses = evidence.by_role.get(LOSS_ROLE, []) if _same_backwards(evidence) else []
-    gradients = [s for s in evidence.by_role.get(GRADIENT_ROLE, []) if evidence.calls["kind"][s.pair] == OPTIMIZER_KIND]
+    gradients = _given_gradients(evidence)
     trained = {steps[slot.pair] for slot in (*losses, *gradients)}
     made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]
     outermost = [slot for slot in made if evidence.calls["parent"][slot.pair] is None]
@@ -147,5 +145,7 @@ def _error_of_all(evidence: RankEvidence, gradients: list[Slot]) -> float:
         return max((operand.error for operand in operands), default=0.0)
     together = math.sqrt(sum(operand.distance**2 for operand in operands)) / norm
     # One that is next to nothing beside the others may be all rounding.
-    single = max(operand.distance / max(operand.norm, SMALL_GRADIENT * norm) for operand in operands)
-    return max(together, single / SINGLE_GRADIENT)
+    singles = [operand.distance / max(operand.norm, SMALL_GRADIENT * norm) for operand in operands]
+    if together > LAST_BITS and max(singles) > SINGLE_GRADIENT * median(singles):
+        return math.inf  # in noise, what is wrong in a part of a model is seen in the gradients of that part
+    return max(together, max(singles) / SINGLE_GRADIENT)
