@@ -245,3 +245,38 @@ def test_an_update_of_gradients_below_an_optimizers_eps_is_noise(tmp_path: Path)
     reference = trained(tmp_path / "r", cast=False)
     assert told(reference, trained(tmp_path / "t", cast=True)).outcome is Outcome.AGREE
     assert first(told(reference, trained(tmp_path / "w", cast=True, rate=3e-3))).kind.value == "optimizer"
+
+
+@pytest.mark.parametrize(("wrong", "outcome"), [(1.0, Outcome.AGREE), (1.6, Outcome.DIVERGED)])
+def test_steps_that_agree_in_noise_may_be_computed_in_other_parts(
+    tmp_path: Path, wrong: float, outcome: Outcome
+) -> None:
+    """All of a batch in float32, beside two halves of it in bfloat16 whose gradients are added up."""
+
+    class Net(nn.Module):
+        def __init__(self, wrong: float) -> None:
+            super().__init__()
+            self.first, self.second, self.wrong = nn.Linear(24, 48), nn.Linear(48, 12), wrong
+            self.last = nn.Linear(12, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.last(functional.gelu(self.second(functional.gelu(self.first(x))) * self.wrong))
+            return made
+
+    def trained(trace: Path, *, parts: int, cast: bool, wrong: float) -> Path:
+        torch.manual_seed(0)
+        model = Net(wrong)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        x, y = torch.randn(32, 24), torch.randint(0, 6, (32,))
+        with ulpscope.capture(trace, model=model):
+            for _ in range(2):
+                for part, answers in zip(x.chunk(parts), y.chunk(parts), strict=True):
+                    with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+                        loss = functional.cross_entropy(model(part).float(), answers) / parts
+                    loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return trace
+
+    reference = trained(tmp_path / "r", parts=1, cast=False, wrong=1.0)
+    assert told(reference, trained(tmp_path / "t", parts=2, cast=True, wrong=wrong)).outcome is outcome

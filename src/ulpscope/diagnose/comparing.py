@@ -69,7 +69,7 @@ class Judging:
             follower.acquitted = rows
         followed = [(follower, _with_peers(follower)) for follower in self._followers]
         _look_further(self._followers)
-        left = [left_of(each.evidence, each.flow) for each in self._followers if each.flow.births]
+        left = [left_of(each.evidence, each.flow, each.gaps) for each in self._followers if each.flow.births]
         gone = max((each for each in left if each is not None), default=None) if None not in left else None
         return [_judged(follower, peers, gone) for follower, peers in followed]
 

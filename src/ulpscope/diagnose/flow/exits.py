@@ -16,7 +16,9 @@ from ulpscope.align.tensors import KEPT_ROLES, reference_place
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.mathematics import is_asked_otherwise
 from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
+from ulpscope.diagnose.flow.unpaired import GapFinder
 from ulpscope.diagnose.limits import (
+    ANOTHER_NUMBER,
     EXIT_ROUNDOFFS,
     GONE,
     LAST_BITS,
@@ -34,10 +36,11 @@ from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 
-def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
+def left_of(evidence: RankEvidence, flow: Flow, gaps: GapFinder) -> float | None:
     """By how much differs what leaves the steps, if nothing of the differences that began in them is seen in it."""
     births, read = flow.births, _used(evidence)
-    if not evidence.complete or any(_is_told_anyway(evidence, birth, read) for birth in births):
+    told = (_is_told_anyway(evidence, birth, read | gaps.used) for birth in births)
+    if not evidence.complete or any(told):
         return None
     if not _leave_alike(evidence):
         return None
@@ -63,13 +66,14 @@ def _size(birth: Birth) -> float:
 
 def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) -> bool:
     """Whether it is kept from step to step, a result that no other call reads, an update, or made by an argument that
-    asks for something else."""
+    asks for something else, unless two numbers stand beside each other that are not meant to be the same."""
     pair = birth.slot.pair
     # What was made of no tensor is data.
     computed = birth.slot.makes and bool(evidence.given(pair))
     if birth.slot.role in KEPT_ROLES or (computed and birth.slot.values not in read):
         return True
-    return is_asked_otherwise(evidence, pair) or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+    is_asked = is_asked_otherwise(evidence, pair) and _size(birth) < ANOTHER_NUMBER
+    return is_asked or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 
 def _only_results_leave(evidence: RankEvidence) -> bool:

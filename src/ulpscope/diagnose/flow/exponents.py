@@ -11,7 +11,6 @@ import polars as pl
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.unpaired import Gap
-from ulpscope.judge.rounding.limits import MASK
 from ulpscope.operations.registry import Family, operation
 from ulpscope.records.enums import INPUT_ROLE
 from ulpscope.records.pairs import Pair
@@ -46,18 +45,14 @@ class Exponents:
         shown = trace.tensors(self._evidence.plan.steps).filter(
             pl.col("role") == INPUT_ROLE, pl.col("call").is_in(chosen)
         )
-        stats = trace.values().select("norm", "min", "max", "shape", value="id")
-        read = trace.collect(shown.join(stats, on="value").select("call", "place", "norm", "min", "max", "shape"))
+        stats = trace.values().select("norm", "shape", value="id")
+        read = trace.collect(shown.join(stats, on="value").select("call", "place", "norm", "shape"))
         sizes: dict[int, list[float]] = {}
-        for call, _, norm, low, high, shape in read.sort("call", "place").iter_rows():
+        for call, _, norm, shape in read.sort("call", "place").iter_rows():
             if norm is not None:
-                sizes.setdefault(call, []).append(_size(norm, low, high, shape))
+                # With the masks that are in the norm: errors are relative to it.
+                sizes.setdefault(call, []).append(norm / math.sqrt(max(math.prod(shape), 1)))
         return {call: _exponent(families[call], found) for call, found in sizes.items()}
-
-
-def _size(norm: float, low: float, high: float, shape: list[int]) -> float:
-    """Of an element; of scores beside a mask the largest's."""
-    return abs(high) if low <= MASK else norm / math.sqrt(max(math.prod(shape), 1))
 
 
 def _exponent(family: Family, sizes: list[float]) -> float:
