@@ -20,12 +20,13 @@ from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
 from ulpscope.capture.recording.calls import CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
 from ulpscope.capture.recording.limits import DiskLimit
-from ulpscope.capture.recording.output import Output, Part
+from ulpscope.capture.recording.output import Output, OutputElsewhere, Part
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
 from ulpscope.capture.recording.values import ValueTable
+from ulpscope.capture.recording.writing_process import WritingProcess
 from ulpscope.records.enums import MAKING_ROLES, Kind, Phase, Watch
 from ulpscope.records.runs import CaptureSettings, Coverage, RankInfo
 
@@ -88,6 +89,8 @@ class Recorder:
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
+        self._process: WritingProcess | None = None
+        """What makes tables, where that is not done here."""
         self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
         self.values = self.make_values(around)
 
@@ -147,14 +150,20 @@ class Recorder:
 
     def start(self, events: EventLog | None) -> None:
         """The capture begins."""
+        if self.settings.watch is Watch.GRADIENTS:
+            self._process = WritingProcess(events, module="ulpscope.capture.watch.together")
 
     def make_output(self, directory: Path, info: RankInfo, **options: Any) -> Output:
         """What brings its parts to disk; the options are Output's."""
-        return Output(directory, info, **options)
+        if self._process is None:
+            return Output(directory, info, **options)
+        return OutputElsewhere(directory, info, self._process, **options)
 
     def release(self) -> None:
         """The capture has ended: let go of everything."""
         self.values.clear()
+        if self._process is not None:
+            self._process.close()
 
     def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
         """Number the backward of a call."""

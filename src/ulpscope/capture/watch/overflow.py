@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording import writing_process
-from ulpscope.capture.recording.writing_process import StepWriter, Tables
+from ulpscope.capture.recording.rows import Tables
+from ulpscope.capture.recording.writing_process import PartReceiver, StepWriter
 from ulpscope.capture.watch.ring import Ring
 from ulpscope.records.calls import Call, Value
 from ulpscope.records.enums import Kind, Phase
@@ -201,4 +202,4 @@ def sentence_of(found: Mapping[str, Any]) -> str:
 
 def serve(most: int) -> None:
     """As of any trace, but for the steps that are thrown away."""
-    writing_process.serve(lambda writer: OverflowKeeper(writer, most))
+    writing_process.serve(lambda writer: PartReceiver(OverflowKeeper(writer, most)))
