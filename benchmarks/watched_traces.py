@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording.rows import RowColumns
-from ulpscope.capture.recording.writing_process import StepWriter
+from ulpscope.capture.recording.writing_process import StepEnd, StepWriter
 from ulpscope.capture.watch.together import StepGatherer
 from ulpscope.numerics.summaries.compiled import summarize_into
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
@@ -68,9 +68,9 @@ def make(path: Path, arguments: argparse.Namespace, *, is_target: bool) -> None:
     single, gathering = StepWriter(writer), StepGatherer(writer)
     for step, rows in enumerate(steps_of(arguments, is_target=is_target)):
         if arguments.single:
-            single.write(step, rows.tables(), finished_after=0.1, skipped=False)
+            single.write(step, rows.tables(), StepEnd(0.1))
         else:
-            gathering.receive(rows.described() | {"step": step, "finished_after": 0.1}, [rows.rows.tobytes()])
+            gathering.receive(rows.described() | {"step": step, "end": {"seconds": 0.1}}, [rows.rows.tobytes()])
     gathering.settle()
     writer.close(info("2026-01-01"))
 

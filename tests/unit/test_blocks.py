@@ -58,7 +58,7 @@ class Run:
         self.told = 0
 
     def send(self, step: int, rows: RowColumns, *, whole: bool = True) -> None:
-        told = json.loads(json.dumps(rows.described())) | {"step": step, "finished_after": 0.5 if whole else None}
+        told = json.loads(json.dumps(rows.described())) | {"step": step, "end": {"seconds": 0.5} if whole else None}
         self.told += self.gatherer.receive(told, [rows.rows.tobytes()])[0]
 
     def settle(self) -> None:

@@ -4,7 +4,7 @@ import queue
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from ulpscope.capture.recording.rows import Stacks, call_columns, columns_of, di
 from ulpscope.capture.recording.saving import Content, Saver
 from ulpscope.capture.recording.tensors import gather
 from ulpscope.capture.recording.values import Recheck, ValueRow
-from ulpscope.capture.recording.writing_process import StepWriter, Taken, WritingProcess
+from ulpscope.capture.recording.writing_process import StepEnd, StepWriter, Taken, WritingProcess
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.data import DataPacker
@@ -39,12 +39,10 @@ class Part:
     stacks: Stacks
     contents: list[Content]
     rechecks: list[Recheck]
-    finishes_step: bool
     ends_work: bool
     """A step or an update has just ended: what it did should be on disk."""
-    seconds: float
-    skipped: bool = False
-    """A GradScaler has skipped an update of its step."""
+    end: StepEnd | None = None
+    """Where its step is whole with it."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,11 +62,6 @@ class Part:
     def waits_for_device(self) -> bool:
         """Whether its summaries may still be on their way from a device."""
         return any(row.summary is not None and row.summary[0].on_device for row in self.values)
-
-    @property
-    def finished_after(self) -> float | None:
-        """How long its step took, if that is whole with it."""
-        return self.seconds if self.finishes_step else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -214,7 +207,7 @@ class Output:
         """Gives the bytes written."""
         self._take_contents(part)
         tables = columns_of(part.calls, part.values, part.uses, part.stacks).tables()
-        size = self._steps.write(part.step, tables, finished_after=part.finished_after, skipped=part.skipped)
+        size = self._steps.write(part.step, tables, part.end)
         self._tell(self._steps.take_found())
         self._recheck(part.rechecks)
         return size
@@ -282,7 +275,7 @@ class OutputElsewhere(Output):
         super().move(directory)
 
     def _write_tables(self, part: Part) -> int:
-        told: dict[str, Any] = {"step": part.step, "finished_after": part.finished_after, "skipped": part.skipped}
+        told: dict[str, Any] = {"step": part.step, "end": None if part.end is None else asdict(part.end)}
         directory = self.writer.directory
         if isinstance(part, TakenPart):
             told |= {"calls": call_columns(part.calls), "stacks": stack_rows(part.stacks)}

@@ -38,6 +38,18 @@ from ulpscope.trace.schema import (
 from ulpscope.trace.writer import RankWriter
 
 
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """What is known of a step when it is whole."""
+
+    seconds: float
+    """How long it took."""
+    skipped: bool = False
+    """A GradScaler has skipped an update of it."""
+    known: Sequence[int] = ()
+    """Values that later steps may use, where that is asked for."""
+
+
 class StepWriter:
     """Adds up what the parts of the running step hold."""
 
@@ -49,8 +61,8 @@ class StepWriter:
         """What the tables have told since this was asked last; this one does not look into them."""
         return []
 
-    def write(self, step: int, tables: Tables, *, finished_after: float | None, skipped: bool) -> int:
-        """Write a part; `finished_after` so many seconds its step was whole. Gives the bytes written."""
+    def write(self, step: int, tables: Tables, end: StepEnd | None) -> int:
+        """Write a part, with which its step may be whole. Gives the bytes written."""
         totals, size = self._totals, 0
         # A step that is written up to its last call has nothing to add at its end.
         if not totals or not all(table.is_empty() for table in tables.values()):
@@ -58,9 +70,9 @@ class StepWriter:
             totals.update({name: tables[name].height for name in ("calls", "values", "tensors")}, parts=1)
             if tables["values"].height:
                 totals.setdefault("first_value", tables["values"]["id"][0])
-        if finished_after is not None:
+        if end is not None:
             totals.setdefault("first_value", 0)
-            self._writer.finish_step(StepInfo(step=step, seconds=finished_after, **totals))
+            self._writer.finish_step(StepInfo(step=step, seconds=end.seconds, **totals))
             totals.clear()
         return size
 
@@ -268,7 +280,7 @@ class WritingProcess:
         """Wait until everything is on disk."""
         with contextlib.suppress(OSError):
             # Not by closing the pipe alone: processes that the run has forked hold it, too.
-            send({"end": True}, [], self._stdin)
+            send({"stop": True}, [], self._stdin)
             self._stdin.close()
         try:
             self._process.wait(STOP_SECONDS)
@@ -310,8 +322,8 @@ class PartReceiver:
 
     def receive(self, told: dict[str, Any], buffers: list[Buffer]) -> Taking:
         self._words += told["words"]
-        tables, finished = tables_of(told, buffers, self._words), told["finished_after"]
-        size = self._steps.write(told["step"], tables, finished_after=finished, skipped=told["skipped"])
+        end = None if told["end"] is None else StepEnd(**told["end"])
+        size = self._steps.write(told["step"], tables_of(told, buffers, self._words), end)
         return size, self._steps.take_found()
 
     def settle(self) -> Taking:
@@ -354,7 +366,7 @@ def serve(make_receiver: Callable[[RankWriter], Receiver] = _plain_parts) -> Non
             overdue += _tried(receiver.settle)
             continue
         message = receive(stream)
-        if message is None or "end" in message[0]:
+        if message is None or "stop" in message[0]:
             _tried(receiver.settle)
             return
         writer.directory = Path(message[0]["directory"])  # it may have been moved

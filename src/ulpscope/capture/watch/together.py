@@ -87,8 +87,8 @@ class StepGatherer:
 
     def receive(self, told: dict[str, Any], buffers: list[Buffer]) -> Taking:
         self._take(told["step"], described_columns(told, buffers[0]))
-        if told["finished_after"] is not None and self._running is not None:
-            self._whole.append((self._running, told["finished_after"]))
+        if told["end"] is not None and self._running is not None:
+            self._whole.append((self._running, told["end"]["seconds"]))
             self._running = None
         if self._waiting >= BLOCK_VALUES or self.seconds_left == 0.0:
             self._write()

@@ -169,8 +169,8 @@ class CompiledRecorder(TorchRecorder):
 
     def release(self) -> None:
         """Nodes of autograd's that live on have hooks that do nothing."""
-        self._core.close()
         super().release()
+        self._core.close()
 
 
 _OF_THE_RECORDER = (
@@ -205,6 +205,10 @@ class CompiledValues(ValueTable):
     @property
     def trouble(self) -> Exception | None:
         return self._bridge.trouble
+
+    def known(self) -> list[int]:
+        numbers: list[int] = np.frombuffer(self._core.known(), dtype=np.int64).tolist()
+        return numbers
 
     def wrote(self, tensor: torch.Tensor, call: int, *, nbytes: int) -> None:
         self._core.wrote(tensor, call, nbytes)
