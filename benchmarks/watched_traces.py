@@ -5,7 +5,8 @@
 
 The traces are made without a training: gradients and weights are small arrays of noise, those of the second trace the
 same but for rounding, and another batch in a step near the end. Then each command runs in a process of its own. Exit
-code 1 if a command fails, the parting is not found where it is, or comparing takes more than a minute or 2 GB.
+code 1 if a command fails, the parting is not found where it is, or comparing takes more than a minute of a processor
+or 2 GB.
 """
 
 import argparse
@@ -117,15 +118,18 @@ def size_of(path: Path) -> int:
 
 
 def measured(command: str, *arguments: object) -> tuple[int, str, tuple[float, int]]:
-    began = time.perf_counter()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, before = time.perf_counter(), used.ru_utime + used.ru_stime
     done = subprocess.run(
         [sys.executable, "-m", "ulpscope", command, *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    seconds, memory = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    print(f"ulpscope {command}: {seconds:.1f} s, at most {memory / 1e6:,.0f} MB so far, exit code {done.returncode}")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, memory = used.ru_utime + used.ru_stime - before, used.ru_maxrss * 1024
+    clock = time.perf_counter() - began
+    print(f"ulpscope {command}: {seconds:.1f} s of a processor ({clock:.1f} s), {memory / 1e6:,.0f} MB at most")
     return done.returncode, done.stdout, (seconds, memory)
 
 
