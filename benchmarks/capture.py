@@ -36,10 +36,11 @@ from capture_tools import MODELS, VARIANTS, Variant, Written
 MODEL_OF_DEVICE = {"cpu": "small", "cuda": "large"}
 ROUNDS = {"cpu": 4, "cuda": 5}
 STEPS = {"cpu": 4, "cuda": 6}
-HEADS = "ms ratio median single cpu memory closing calls values B/value kB/step launches".split()
+HEADS = "ms ratio median single cpu thread memory closing calls values B/value kB/step launches".split()
 LEGEND = """\
 ms: a step of the best block; ratio: to the best plain block; median: of the rounds' ratios; single: ratio of the best
-steps that were waited for one by one; cpu: ratio of processor time, all threads; memory: ratio of the device's peak;
+steps that were waited for one by one; cpu: ratio of processor time, all threads; thread: that of the training's, which
+tells more than the clock where the machine has other work; memory: ratio of the device's peak;
 closing: ms a step after the block; launches: kernels and copies, the model's included; the others: of one step"""
 
 
@@ -116,6 +117,10 @@ class Row:
     @property
     def cpu(self) -> float:
         return min(block.cpu_per_step for block in self.blocks)
+
+    @property
+    def thread(self) -> float:
+        return min(block.thread_per_step for block in self.blocks)
 
     @property
     def closing(self) -> float:
@@ -276,7 +281,7 @@ def is_measured(row: Row, plain: Row) -> bool:
 def cells(row: Row, plain: Row) -> list[str]:
     seen, written = figures(row, plain), row.written
     shown = [f"{row.best * 1e3:.2f}", f"{seen['ratio']:.3f}x", f"{median_ratio(row, plain):.3f}x"]
-    shown += [f"{row.single / plain.single:.3f}x", f"{row.cpu / plain.cpu:.3f}x"]
+    shown += [f"{getattr(row, name) / getattr(plain, name):.3f}x" for name in ("single", "cpu", "thread")]
     shown.append(f"{seen['memory']:.3f}x" if "memory" in seen else "-")
     shown.append(f"{row.closing * 1e3:.2f}")
     shown += [f"{number:.0f}" if number else "-" for number in (written.calls, written.values)]

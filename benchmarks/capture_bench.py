@@ -21,10 +21,11 @@ CHECKED_STEPS = 2
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Seconds on the clock, and of all threads of the process."""
+    """Seconds on the clock, of all threads of the process, and of the training's."""
 
     wall: float
     cpu: float
+    thread: float
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class BlockTimes:
 
     per_step: float
     cpu_per_step: float
+    thread_per_step: float
     single: float
     """The best of steps that were each waited for."""
     closing: float
@@ -90,7 +92,8 @@ class Bench:
         all_steps = work.warm + steps + work.singles
         closing = (time.perf_counter() - began) / all_steps
         written = tool.take(all_steps)
-        return BlockTimes(elapsed.wall / steps, elapsed.cpu / steps, single, closing, peak, written)
+        per_step = (seconds / steps for seconds in (elapsed.wall, elapsed.cpu, elapsed.thread))
+        return BlockTimes(*per_step, single, closing, peak, written)
 
     def inspect(self) -> Inspected:
         synchronised = self._synchronised() if self.variant.tool != "msprobe" else None
@@ -103,11 +106,12 @@ class Bench:
 
     def _run(self, steps: int) -> Elapsed:
         synchronize(self.device)
-        began, cpu_began = time.perf_counter(), time.process_time()
+        began = time.perf_counter(), time.process_time(), time.thread_time()
         for _ in range(steps):
             self.tool.step()
         synchronize(self.device)
-        return Elapsed(time.perf_counter() - began, time.process_time() - cpu_began)
+        ended = time.perf_counter(), time.process_time(), time.thread_time()
+        return Elapsed(*(last - first for first, last in zip(began, ended, strict=True)))
 
     def _synchronised(self) -> str | None:
         """What torch says of steps in which the host may not wait for the device; a tool may keep it to itself."""

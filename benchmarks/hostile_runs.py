@@ -1,5 +1,6 @@
 """Cases of hostile.py: traces, results and other tools' runs, each damaged in one file and given to commands."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -19,6 +20,7 @@ from tests.unit.checking import checked, output
 from tests.unit.msprobe_dumps import backward, forward, tensor, write_dump
 from tests.unit.saved_runs import SavedRun
 
+import watched_traces
 from hostile_damages import SECRET, Damage, damage_bytes, damage_json, damage_table, mixed
 from ulpscope.cli.main import main
 from ulpscope.records.checks import Verdict
@@ -55,6 +57,15 @@ TRACE_COMMANDS = (
     "show run 4 --json",
     "report run --model-explorer out",
     "report run --tensorboard out",
+)
+WATCHED_COMMANDS = (
+    "compare ref run",
+    "show run",
+    "compare run ref --json --out out",
+    "show run --op *",
+    "show run 1",
+    "convert run --to msprobe -o out",
+    "show run AdamW.3 --step 3",
 )
 RESULT_COMMANDS = ("report result", "report result --model-explorer out", "report result --tensorboard out")
 CHECK_COMMANDS = ("compare ref run", "compare run ref --json", "compare ref run --out out", "report run")
@@ -100,6 +111,14 @@ def lay_traces(folder: Path) -> Path:
         rows = [(stack, depth, __file__, 10 + depth, "forward") for stack in range(len(OPS)) for depth in (0, 1)]
         stacks = pl.DataFrame(rows, schema=["stack", "depth", "file", "line", "function"], orient="row")
         stacks.write_parquet(folder / name / "rank0" / part_name("stacks", 0))
+    return folder / "run" / "rank0"
+
+
+def lay_watched(folder: Path) -> Path:
+    """Two trainings of which gradients were watched, with another batch in one step."""
+    sizes = argparse.Namespace(steps=12, parameters=2, single=False)
+    for name in ("ref", "run"):
+        watched_traces.make(folder / name, sizes, is_target=name == "run")
     return folder / "run" / "rank0"
 
 
@@ -243,6 +262,10 @@ def in_trace(damage: Damage, *names: str) -> tuple[Lay, Damage, Read]:
     return inside(lay_traces, *names), damage, commands(*TRACE_COMMANDS)
 
 
+def in_watched(damage: Damage, *names: str) -> tuple[Lay, Damage, Read]:
+    return inside(lay_watched, *names), damage, commands(*WATCHED_COMMANDS)
+
+
 def in_result(damage: Damage, *names: str) -> tuple[Lay, Damage, Read]:
     return inside(lay_result, *names), damage, commands(*RESULT_COMMANDS)
 
@@ -255,6 +278,8 @@ RUN_CASES: dict[str, tuple[Lay, Damage, Read]] = {
     "rank.json": in_trace(DESCRIPTION, "rank.json"),
     "step.json": in_trace(DESCRIPTION, "step0/step.json", "step1/step.json"),
     "saved data": in_trace(ELEMENTS, "step0/data-000.safetensors", "step1/data-000.safetensors"),
+    "blocks": in_watched(TABLE, *(f"steps-000/{name}-000.parquet" for name in ("calls", "values", "tensors"))),
+    "steps.json": in_watched(DESCRIPTION, "steps-000/steps.json"),
     "pairs": in_result(TABLE, "pairs.parquet"),
     "result.json": in_result(DESCRIPTION, "summary.json", "plan.json", "told.json"),
     "check results": (lay_checks, DESCRIPTION, commands(*CHECK_COMMANDS)),

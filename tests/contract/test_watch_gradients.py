@@ -1,7 +1,7 @@
 """Gradients of long runs: what is recorded is what optimizers read, and nothing else of the run changes."""
 
 import json
-import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,11 +14,11 @@ from torch import nn
 
 import parting
 import ulpscope
+from ulpscope.capture.recording.writing_process import WritingProcess
 from ulpscope.compat.msprobe_config import read_config
 from ulpscope.records.enums import Role
 from ulpscope.trace.reader import RankTrace, open_trace
 from ulpscope.trace.watched import AT_MOST, POSITIVE, kept_place
-from ulpscope.trace.writer import RankWriter
 from ulpscope.workflows.convert import convert_traces
 
 torch.set_num_threads(1)
@@ -136,14 +136,16 @@ def test_closures_give_the_gradients_that_were_used(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_ends_the_watch_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = network()
+    net, begin = network(), WritingProcess.__init__
 
-    def full(*_: object, **__: object) -> int:
-        raise OSError(28, os.strerror(28))
+    def begin_without_room(self: WritingProcess, *args: object, **options: object) -> None:
+        begin(self, *args, **options)  # type: ignore[arg-type]
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (500, 500))
 
-    monkeypatch.setattr(RankWriter, "write_part", full)
-    with pytest.warns(UserWarning, match="No space left"), ulpscope.watch(net, out=tmp_path / "run"):
+    monkeypatch.setattr(WritingProcess, "__init__", begin_without_room)
+    with pytest.warns(UserWarning, match="File too large"), ulpscope.watch(net, out=tmp_path / "run"):
         assert len(trained(net, torch.optim.SGD(net.parameters(), lr=0.1), steps=4)) == 4
+    assert open_trace(tmp_path / "run").ranks[0].info.closed is None
 
 
 KILLED = """
@@ -162,7 +164,8 @@ for step in range(100):
 
 
 def test_a_killed_run_loses_at_most_the_step_it_was_in(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], check=False)
+    # Its output ends when the process that writes has ended, too.
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL
     rank = open_trace(tmp_path / "run").ranks[0]
     assert rank.steps == (0, 1, 2, 3, 4)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 
@@ -58,6 +59,25 @@ def test_only_steps_with_an_overflow_and_the_one_after_are_kept(
     assert found.place.call == "torch.Tensor.exp.0"
     assert found.place.source is not None
     assert found.way[-1].is_loss
+
+
+@pytest.mark.parametrize("recorder", ["", "python"])
+def test_values_of_steps_that_were_thrown_away_are_there_where_they_are_used(
+    recorder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if recorder:
+        monkeypatch.setenv("ULPSCOPE_HOST", recorder)
+    zoo.trained(fresh(), tmp_path / "run", steps=9, plant=FAULTS["exp"].plant)
+    rank = open_trace(tmp_path / "run").ranks[0]
+    values, uses = rank.collect(rank.values()), rank.collect(rank.tensors())
+    assert values["id"].is_unique().all()
+    assert set(uses["value"]) == set(values["id"])
+    # Weights are summarised once, after an update.
+    updated = uses.filter(
+        role="parameter_after", call=min(rank.collect(rank.calls(5).filter(pl.col("kind") == "optimizer"))["id"])
+    )
+    read = rank.collect(rank.tensors(6).filter(pl.col("role") == "parameter"))
+    assert set(updated["value"]) <= set(read["value"])
 
 
 def test_numbers_stay_as_they_were(tmp_path: Path) -> None:

@@ -227,14 +227,13 @@ for step in range(4):
 """
 
 
-def test_overflows_are_watched_and_gradients_are_refused(tmp_path: Path) -> None:
+def test_overflows_are_watched(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(OVERFLOWS, encoding="utf-8")
-    for watch, said in (("overflow", "overflow in step 2, forward: tf.raw_ops.Log.0"), ("gradients", "not watched")):
-        command = [sys.executable, "-m", "ulpscope", "run", "-o", str(tmp_path / watch), "--watch", watch]
-        done = subprocess.run(
-            [*command, "--", sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300
-        )
-        assert said in done.stderr
+    command = [sys.executable, "-m", "ulpscope", "run", "-o", str(tmp_path / "overflow"), "--watch", "overflow"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "overflow in step 2, forward: tf.raw_ops.Log.0" in done.stderr
     assert (tmp_path / "overflow" / "rank0" / "step2").is_dir()
     assert not (tmp_path / "overflow" / "rank0" / "step1").is_dir()

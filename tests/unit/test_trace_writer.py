@@ -111,7 +111,7 @@ def test_rank_json_states_everything(tmp_path: Path) -> None:
     directory = claim_rank_directory(tmp_path, 0)
     RankWriter(directory, rank_info()).close(info)
     written = json.loads((directory / "rank.json").read_text())
-    assert written["schema"] == "1.2"
+    assert written["schema"] == "1.3"
     assert written["summary"] == SUMMARY_ID
     assert written["ulpscope"]
     assert {name: written[name] for name in asdict(info)} == json.loads(json.dumps(asdict(info)))

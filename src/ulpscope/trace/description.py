@@ -19,11 +19,13 @@ from ulpscope.records.runs import Coverage, IntRanges, RankInfo, Root, StepInfo,
 from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
 from ulpscope.trace.files import damaged, read_json
 from ulpscope.trace.schema import (
+    BLOCK,
     CLAIM_FILE,
     RANK_FILE,
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
     STEP_FILE,
+    STEPS_FILE,
     Table,
     part_name,
     step_name,
@@ -58,6 +60,21 @@ def read_step(path: Path, step: int) -> tuple[StepInfo, Reach | None]:
     content = _read_object(path)
     if content.get("step") != step:
         raise damaged(f"{path} field step holds {_short(content.get('step'))}, not {step} as its directory says")
+    return _whole_step(path, content)
+
+
+def read_steps(path: Path) -> list[tuple[StepInfo, Reach | None]]:
+    """What steps.json says about the steps of a block."""
+    told = [_whole_step(path, entry) for entry in _field(path, _read_object(path), "steps", (list,))]
+    numbers = [info.step for info, _ in told]
+    if numbers != sorted(set(numbers)):
+        raise damaged(f"{path} field steps does not hold each step once, in their order")
+    return told
+
+
+def _whole_step(path: Path, content: Any) -> tuple[StepInfo, Reach | None]:
+    if not isinstance(content, dict):
+        raise damaged(f"{path} field steps holds {_short(content)}, not an object")
     info = StepInfo(**_fields(path, StepInfo, content))
     if any(name not in content for name in REACH_FIELDS.values()):  # written by version 1.0
         return info, None
@@ -160,12 +177,14 @@ class StepParts:
     """None while step.json is not there: the step is unfinished."""
     reach: Reach | None
     """What it points to in earlier steps, where step.json says so."""
+    folder: str
+    """Where they lie: a directory of its own, or a block."""
     parts: dict[str, tuple[int, ...]]
     """Part numbers by table."""
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     def files(self, directory: Path, table: Table) -> list[Path]:
-        return [directory / step_name(self.step) / part_name(table, part) for part in self.parts[table]]
+        return [directory / self.folder / part_name(table, part) for part in self.parts[table]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +197,28 @@ class RankParts:
     missing: tuple[str, ...]
 
     def files(self, table: Table, steps: Iterable[int]) -> list[Path]:
+        """Each once; those of blocks also have rows of other steps."""
         if table == "stacks":
             return [self.directory / part_name(table, part) for part in self.stacks]
-        return [file for step in steps for file in self.steps[step].files(self.directory, table)]
+        return list(dict.fromkeys(file for step in steps for file in self.steps[step].files(self.directory, table)))
+
+    def is_in_block(self, step: int) -> bool:
+        return BLOCK.fullmatch(self.steps[step].folder) is not None
 
 
 def survey_rank(directory: Path) -> RankParts:
     """List what a rank's directory holds, without opening any table."""
     names = _names(directory)
+    blocks = [_survey_block(directory / name) for name in names if BLOCK.fullmatch(name)]
+    together = _together(directory, [step for block in blocks for step in block.steps])
     numbers = sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
-    surveyed = [_survey_step(directory / step_name(number), number) for number in numbers]
+    single = [_survey_step(directory / step_name(number), number) for number in numbers if number not in together]
+    surveyed = sorted([*together.values(), *single], key=lambda step: step.step)
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
     known = {RANK_FILE, CLAIM_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
+    known |= {block.name for block in blocks}
     missing = [sentence for step in surveyed for sentence in step.missing]
+    missing += [sentence for block in blocks for sentence in block.missing]
     files = (part_name("stacks", part) for part in range(max(stacks, default=-1) + 1))
     absent = (file for file in files if file not in known)
     missing += [remark("stacks_missing", file=file) for file in islice(absent, GAPS_TOLD)]
@@ -201,6 +229,36 @@ def survey_rank(directory: Path) -> RankParts:
         stacks=tuple(stacks),
         missing=tuple(missing),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    name: str
+    steps: tuple[StepParts, ...]
+    missing: tuple[str, ...]
+
+
+def _survey_block(folder: Path) -> _Block:
+    names = _names(folder)
+    tables = {str(table): part_name(table, 0) for table in _STEP_TABLES}
+    missing = [_stray(f"{folder.name}/{name}") for name in names if name not in {STEPS_FILE, *tables.values()}]
+    absent = [name for name in (*tables.values(), STEPS_FILE) if name not in names]
+    if absent:
+        missing.append(remark("block_incomplete", block=folder.name, files=" and ".join(absent)))
+        return _Block(folder.name, (), tuple(missing))
+    parts: dict[str, tuple[int, ...]] = dict.fromkeys(tables, (0,))
+    steps = (StepParts(info.step, info, reach, folder.name, parts) for info, reach in read_steps(folder / STEPS_FILE))
+    return _Block(folder.name, tuple(steps), tuple(missing))
+
+
+def _together(directory: Path, steps: list[StepParts]) -> dict[int, StepParts]:
+    """Steps of blocks, by their number."""
+    found: dict[int, StepParts] = {}
+    for step in steps:
+        other = found.setdefault(step.step, step)
+        if other is not step:
+            raise damaged(f"{directory / step.folder / STEPS_FILE} has step {step.step}, which {other.folder} has, too")
+    return found
 
 
 def _survey_step(folder: Path, step: int) -> StepParts:
@@ -216,7 +274,7 @@ def _survey_step(folder: Path, step: int) -> StepParts:
     committed = found["calls"]
     missing = [*_unfinished(step, info, len(committed)), *_incomplete(step, found), *stray]
     parts = {str(table): tuple(sorted(found[table] & committed)) for table in _STEP_TABLES}
-    return StepParts(step=step, info=info, reach=reach, parts=parts, missing=tuple(missing))
+    return StepParts(step, info, reach, folder.name, parts, tuple(missing))
 
 
 def _unfinished(step: int, info: StepInfo | None, parts: int) -> list[str]:

@@ -27,6 +27,7 @@ from ulpscope.records.calls import Call, Frame, Use, Value
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import remark, within
 from ulpscope.records.runs import TWINS, RankInfo, StepInfo
+from ulpscope.trace.blocks import rows_of
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
@@ -242,9 +243,15 @@ class StoredRank(RankTrace):
         return next(((file, why) for file, why in chain(by_columns, by_content) if why is not None), None)
 
     def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
-        files = self._parts.files(table, steps)
-        if not files:
-            return pl.LazyFrame(schema=dict(TABLES[table]))
+        wanted = () if table == "stacks" else tuple(steps)
+        together = [step for step in wanted if self._parts.is_in_block(step)]
+        single = [step for step in wanted if not self._parts.is_in_block(step)] if together else wanted
+        frames = [self._scanned(files, table) for files in (self._parts.files(table, single),) if files]
+        frames += [rows_of(self._scanned(self._parts.files(table, together), table), together)] if together else []
+        frames = [frame.select(*TABLES[table]) for frame in frames]
+        return pl.concat(frames) if frames else pl.LazyFrame(schema=dict(TABLES[table]))
+
+    def _scanned(self, files: list[Path], table: Table) -> pl.LazyFrame:
         self._check_sizes(files, table)
         # polars takes the columns of the first file for those of all, and refuses others.
         self._check_columns(files[0], table)

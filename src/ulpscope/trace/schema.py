@@ -5,6 +5,7 @@ an id, two of the same id, a call that is inside of a later one, a shape that no
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,7 @@ from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.trace.files import check_file, open_file
 
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 2
+SCHEMA_MINOR = 3
 
 Columns: TypeAlias = Mapping[str, DataType | DataTypeClass]
 Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
@@ -29,6 +30,8 @@ Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
 CLAIM_FILE = "claim.json"
 RANK_FILE = "rank.json"
 STEP_FILE = "step.json"
+STEPS_FILE = "steps.json"
+"""Of a block."""
 
 CALLS: Columns = {
     "id": pl.Int64,
@@ -116,12 +119,29 @@ STACKS: Columns = {
 LATER_COLUMNS: Mapping[Table, tuple[str, ...]] = {"values": ("sketch_rest",)}
 """Columns that traces of an earlier minor version do not have: null there."""
 
+PART_OF = "part_of"
+"""A column that tables of a block have besides: the step that a row is part of."""
+
 TABLES: Mapping[Table, Columns] = {"calls": CALLS, "values": VALUES, "tensors": TENSORS, "stacks": STACKS}
 
 
 def step_name(step: int) -> str:
     """The directory of a step within a rank's directory."""
     return f"step{step}"
+
+
+def block_name(number: int) -> str:
+    """The directory of a block of steps within a rank's directory."""
+    return f"steps-{number:03d}"
+
+
+# As block_name writes it.
+BLOCK = re.compile(r"steps-(\d{3}|[1-9]\d{3,8})")
+
+
+def columns_in(folder: Path, table: Table) -> Columns:
+    """The columns of a table's files in a directory."""
+    return {**TABLES[table], PART_OF: pl.Int64} if BLOCK.fullmatch(folder.name) else TABLES[table]
 
 
 def part_name(table: Table, part: int) -> str:
@@ -218,7 +238,7 @@ def wrong_columns(file: Path, table: Table) -> str | None:
     """Which column of a table a file lacks, or has with other content."""
     with open_file(file) as content:
         found = pl.read_parquet_schema(content)
-    for name, dtype in TABLES[table].items():
+    for name, dtype in columns_in(file.parent, table).items():
         if name not in found and name not in LATER_COLUMNS.get(table, ()):
             return f"it has no column {name}"
         if found.get(name, dtype) != dtype:

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,8 +32,10 @@ from ulpscope.trace.schema import (
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
     STEP_FILE,
-    TABLES,
+    STEPS_FILE,
     Table,
+    block_name,
+    columns_in,
     part_name,
     step_name,
 )
@@ -159,15 +161,36 @@ class RankWriter:
         """
         folder, part = self.directory / step_name(step), self._parts.get(step, 0)
         self._reach_of(step).add(calls=calls, values=values, tensors=tensors)
-        size = 0
-        if not stacks.is_empty():
-            size += _write_table(self.directory, "stacks", self._stack_parts, stacks)
-            self._stack_parts += 1
+        size = self.write_stacks(stacks)
         size += _write_table(folder, "values", part, values)
         size += _write_table(folder, "tensors", part, tensors)
         size += _write_table(folder, "calls", part, calls)
         self._parts[step] = part + 1
         return size
+
+    def write_stacks(self, stacks: pl.DataFrame) -> int:
+        """Write those that were first met; gives the bytes written."""
+        if stacks.is_empty():
+            return 0
+        self._stack_parts += 1
+        return _write_table(self.directory, "stacks", self._stack_parts - 1, stacks)
+
+    def write_block(self, number: int, tables: Mapping[str, pl.DataFrame], steps: Sequence[Json]) -> int:
+        """Write whole steps that share a directory, or write it anew with more of them; gives its size."""
+        folder = self.directory / block_name(number)
+        names: tuple[Table, ...] = ("values", "tensors", "calls")
+        size = sum(_write_table(folder, name, 0, tables[name]) for name in names)
+        return size + _write_json(folder / STEPS_FILE, {"steps": steps})
+
+    def drop_step(self, step: int) -> None:
+        """Remove the tables of a step that is in a block by now."""
+        folder = self.directory / step_name(step)
+        names: tuple[Table, ...] = ("calls", "values", "tensors")
+        for part in range(self._parts.pop(step, 0)):
+            for name in names:
+                _discard(folder / part_name(name, part))
+        with contextlib.suppress(OSError):  # saved data stays
+            folder.rmdir()
 
     def finish_step(self, info: StepInfo) -> None:
         """Mark a step as whole."""
@@ -194,7 +217,7 @@ class RankWriter:
 
 
 def _write_table(folder: Path, table: Table, part: int, frame: pl.DataFrame) -> int:
-    columns = TABLES[table]
+    columns = columns_in(folder, table)
     if [*frame.schema.items()] != [*columns.items()]:
         whole = [
             pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None).cast(dtype).alias(name)

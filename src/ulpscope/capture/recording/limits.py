@@ -82,6 +82,13 @@ class Lag:
         return FREE_SECONDS + SHARE * elapsed - self._waited
 
 
+HOLD_SECONDS = 10.0
+"""How long whole steps of a long run wait for others, in a process that outlives the run; all of them but for a small
+share of its time, and no longer than a call of a long step does."""
+
+BLOCK_VALUES = 16_384
+"""Values of steps that share files: 5 MB, which take a tenth of a second to write anew."""
+
 # Tables of four small training runs have 104 to 164 bytes a row of calls and values; without rows they have 20 kB.
 ROW_BYTES = 150
 PART_BYTES = 20_000

@@ -4,40 +4,20 @@ import queue
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import polars as pl
-
 from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.limits import DiskLimit, Lag, wait_until
-from ulpscope.capture.recording.saving import Content, PendingPlace, Saver
+from ulpscope.capture.recording.rows import Stacks, call_columns, columns_of, digests_of, stack_rows
+from ulpscope.capture.recording.saving import Content, Saver
 from ulpscope.capture.recording.tensors import gather
 from ulpscope.capture.recording.values import Recheck, ValueRow
-from ulpscope.capture.recording.writing_process import (
-    StepWriter,
-    Taken,
-    WritingProcess,
-    attributes,
-    series,
-    shard_columns,
-    spread,
-    turned,
-)
+from ulpscope.capture.recording.writing_process import StepEnd, StepWriter, Taken, WritingProcess
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
-from ulpscope.numerics.summaries.rows import Column, rows_to_columns
-from ulpscope.records.calls import Frame
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.data import DataPacker
-from ulpscope.trace.schema import (
-    CALLS,
-    STACKS,
-    TENSORS,
-    VALUE_DATA,
-    VALUE_IDENTITY,
-)
 from ulpscope.trace.writer import RankWriter
 
 # Parts with data may be large; those without are small, and a process that writes them takes a second to start.
@@ -46,8 +26,6 @@ WAITING_PARTS_WITHOUT_DATA = 16
 
 # Of a row; sums depend on how many programs have shared in reading a value.
 _EXACT = (slice(MIN, SUM), slice(NAN, SKETCH), slice(DIGEST, ROW_LENGTH))
-
-Stacks = list[tuple[int, tuple[Frame, ...]]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,12 +39,10 @@ class Part:
     stacks: Stacks
     contents: list[Content]
     rechecks: list[Recheck]
-    finishes_step: bool
     ends_work: bool
     """A step or an update has just ended: what it did should be on disk."""
-    seconds: float
-    skipped: bool = False
-    """A GradScaler has skipped an update of its step."""
+    end: StepEnd | None = None
+    """Where its step is whole with it."""
 
     @property
     def is_empty(self) -> bool:
@@ -86,11 +62,6 @@ class Part:
     def waits_for_device(self) -> bool:
         """Whether its summaries may still be on their way from a device."""
         return any(row.summary is not None and row.summary[0].on_device for row in self.values)
-
-    @property
-    def finished_after(self) -> float | None:
-        """How long its step took, if that is whole with it."""
-        return self.seconds if self.finishes_step else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,43 +176,52 @@ class Output:
     def _work(self) -> None:
         while (part := self._queue.get()) is not None:
             try:
-                if not self._broken:
-                    size = self._write_tables(part)
-                    self.table_bytes += size
-                    if self._disk is not None:
-                        self._disk.wrote(part.rows, size)
-            except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
-                self._broken = True
-                self._failed(error)
+                self._unless_broken(self._write, part)
             finally:
                 if self._holder is None or self._broken:
                     self._release(part.contents)
                 if part.ends_work:
                     self.lag.wrote()
                 self._done += 1
+        self._unless_broken(self._end)
         self._ended.release()
+
+    def _unless_broken(self, work: Callable[..., None], *part: Part) -> None:
+        try:
+            if not self._broken:
+                work(*part)
+        except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
+            self._broken = True
+            self._failed(error)
+
+    def _write(self, part: Part) -> None:
+        size = self._write_tables(part)
+        self.table_bytes += size
+        if self._disk is not None:
+            self._disk.wrote(part.rows, size)
+
+    def _end(self) -> None:
+        """No more parts will come."""
 
     def _write_tables(self, part: Part) -> int:
         """Gives the bytes written."""
-        summaries, columns = _summaries(part.values)
-        before = self._packer.bytes_written
-        if self._holder is None:
-            self._save_contents(part, summaries)
-        else:
-            self._holder.hold(part.values, part.contents)
-        if self._disk is not None:
-            booked = sum(content.nbytes for content in part.contents)
-            self._disk.saved(booked, self._packer.bytes_written - before)
-        tables = {
-            "calls": pl.DataFrame(_call_columns(part.calls), schema=CALLS),
-            "values": _values_frame(part.values, columns),
-            "tensors": pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
-            "stacks": pl.DataFrame(turned(_stack_rows(part.stacks), STACKS), schema=STACKS),
-        }
-        size = self._steps.write(part.step, tables, finished_after=part.finished_after, skipped=part.skipped)
+        self._take_contents(part)
+        tables = columns_of(part.calls, part.values, part.uses, part.stacks).tables()
+        size = self._steps.write(part.step, tables, part.end)
         self._tell(self._steps.take_found())
         self._recheck(part.rechecks)
         return size
+
+    def _take_contents(self, part: Part) -> None:
+        """Save them, or have them held; then it is known where values lie."""
+        before = self._packer.bytes_written
+        if self._holder is not None:
+            self._holder.hold(part.values, part.contents)
+        elif part.contents:
+            self._save_contents(part, digests_of(part.values))
+        if self._disk is not None:
+            booked = sum(content.nbytes for content in part.contents)
+            self._disk.saved(booked, self._packer.bytes_written - before)
 
     def _tell(self, found: Sequence[Mapping[str, Any]]) -> None:
         for overflow in found:
@@ -283,66 +263,34 @@ class Output:
 
 
 class OutputElsewhere(Output):
-    """That of a compiled recorder: another process makes its tables."""
+    """Another process makes the tables: of what a compiled recorder has kept, or of rows that wait there for others."""
 
     def __init__(self, directory: Path, info: RankInfo, process: WritingProcess, **options: Any) -> None:
         self._process = process
         super().__init__(directory, info, **options)
 
+    def move(self, directory: Path) -> None:
+        self.settle()
+        self._settle_there()
+        super().move(directory)
+
     def _write_tables(self, part: Part) -> int:
-        assert isinstance(part, TakenPart)
-        others = {
-            "step": part.step,
-            "finished_after": part.finished_after,
-            "calls": _call_columns(part.calls),
-            "stacks": _stack_rows(part.stacks),
-            "skipped": part.skipped,
-        }
-        size, found = self._process.write(self.writer.directory, part.taken, others)
+        told: dict[str, Any] = {"step": part.step, "end": None if part.end is None else asdict(part.end)}
+        directory = self.writer.directory
+        if isinstance(part, TakenPart):
+            told |= {"calls": call_columns(part.calls), "stacks": stack_rows(part.stacks)}
+            size, found = self._process.write(directory, part.taken, told)
+        else:
+            self._take_contents(part)
+            rows = columns_of(part.calls, part.values, part.uses, part.stacks)
+            size, found = self._process.ask(directory, told | rows.described(), [rows.rows.reshape(-1).data])
+            self._recheck(part.rechecks)
         self._tell(found)
         return size
 
+    def _end(self) -> None:
+        self._settle_there()
 
-def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:
-    """Digests by value id, and the summary columns of the values that have a summary."""
-    having = [row for row in values if row.summary is not None]
-    rows = gather([row.summary for row in having if row.summary is not None])
-    columns = rows_to_columns(rows, dtype_names=[row.dtype for row in having], shapes=[row.shape for row in having])
-    digests = columns["digest"].values
-    return {row.id: int(digest) for row, digest in zip(having, digests.tolist(), strict=True)}, columns
-
-
-def _call_columns(calls: list[OpenCall]) -> dict[str, Sequence[Any]]:
-    columns = attributes(calls, CALLS)
-    for name in ("kind", "phase"):
-        columns[name] = [member.value for member in columns[name]]
-    return columns
-
-
-def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
-    identity = attributes(values, VALUE_IDENTITY)
-    places = [row.place for row in values]
-    data = turned(map(_place_columns, places), VALUE_DATA)
-    having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
-    return pl.DataFrame(
-        [
-            *(series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
-            *spread(summary, having),
-            *(series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
-            *shard_columns([row.shard for row in values]),
-        ]
-    )
-
-
-def _place_columns(place: PendingPlace | None) -> tuple[Any, ...]:
-    if place is None:
-        return (None,) * len(VALUE_DATA)
-    return place.content.file, place.content.key, place.offset, place.strides
-
-
-def _stack_rows(stacks: Stacks) -> list[tuple[int, int, str, int, str]]:
-    return [
-        (number, depth, frame.file, frame.line, frame.function)
-        for number, frames in stacks
-        for depth, frame in enumerate(frames)
-    ]
+    def _settle_there(self) -> None:
+        size, _ = self._process.settle(self.writer.directory)
+        self.table_bytes += size

@@ -20,12 +20,13 @@ from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
 from ulpscope.capture.recording.calls import CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
 from ulpscope.capture.recording.limits import DiskLimit
-from ulpscope.capture.recording.output import Output, Part
+from ulpscope.capture.recording.output import Output, OutputElsewhere, Part
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
 from ulpscope.capture.recording.values import ValueTable
+from ulpscope.capture.recording.writing_process import StepEnd, WritingProcess
 from ulpscope.records.enums import MAKING_ROLES, Kind, Phase, Watch
 from ulpscope.records.runs import CaptureSettings, Coverage, RankInfo
 
@@ -88,6 +89,8 @@ class Recorder:
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
+        self._process: WritingProcess | None = None
+        """What makes tables, where that is not done here."""
         self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
         self.values = self.make_values(around)
 
@@ -147,14 +150,20 @@ class Recorder:
 
     def start(self, events: EventLog | None) -> None:
         """The capture begins."""
+        if self.settings.watch is Watch.GRADIENTS:
+            self._process = WritingProcess(events, module="ulpscope.capture.watch.together")
 
     def make_output(self, directory: Path, info: RankInfo, **options: Any) -> Output:
         """What brings its parts to disk; the options are Output's."""
-        return Output(directory, info, **options)
+        if self._process is None:
+            return Output(directory, info, **options)
+        return OutputElsewhere(directory, info, self._process, **options)
 
     def release(self) -> None:
         """The capture has ended: let go of everything."""
         self.values.clear()
+        if self._process is not None:
+            self._process.close()
 
     def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
         """Number the backward of a call."""
@@ -281,8 +290,8 @@ class Recorder:
         with self.lock:
             self.finish_step()
             self.steps.advance()
-            if self.settings.watch is Watch.OVERFLOW:
-                self.values.forget_all()  # steps are thrown away: none may use values of an earlier one
+            if self._throws_data:
+                self.values.forget_all()  # data is thrown away with its step: none may use that of an earlier one
             self._look_at_step()
 
     def begin_at(self, step: int) -> None:
@@ -346,6 +355,16 @@ class Recorder:
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
 
+    def _step_end(self) -> StepEnd:
+        throws_rows = self.settings.watch is Watch.OVERFLOW and not self._throws_data
+        known = self.values.known() if throws_rows else ()
+        return StepEnd(time.monotonic() - self._step_began, self.steps.skipped, known)
+
+    @property
+    def _throws_data(self) -> bool:
+        """Whether data goes with the step in which it was met."""
+        return self.settings.watch is Watch.OVERFLOW and self.settings.overflow.ring > 0
+
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
 
@@ -363,10 +382,8 @@ class Recorder:
             step=self.steps.step,
             calls=calls,
             stacks=self.stacks.take_fresh(),
-            finishes_step=finishes_step,
             ends_work=finishes_step or ends_work,
-            seconds=time.monotonic() - self._step_began,
-            skipped=self.steps.skipped,
+            end=self._step_end() if finishes_step else None,
         )
         self._flushed = time.monotonic()
         self._hand_over(part)

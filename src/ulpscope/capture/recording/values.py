@@ -129,6 +129,11 @@ class ValueTable(StorageTable):
         if state is not None:
             state.unwritten = self._tensors.storage_bytes(tensor)
 
+    def known(self) -> list[int]:
+        """The numbers that later calls may still use: of contents that hold."""
+        self.sweep()
+        return [number for state in self.states.values() for number in state.values.values()]
+
     def take_fresh(self) -> list[ValueRow]:
         """Values first seen since the last time this was asked; their summaries are on their way to the host."""
         self._rows.land()

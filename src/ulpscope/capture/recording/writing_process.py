@@ -4,26 +4,28 @@ It is a process of its own: in the run's, every line of Python would hold the ru
 """
 
 import contextlib
+import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from polars.datatypes import DataType, DataTypeClass
 
 from ulpscope.capture.events import EventLog
+from ulpscope.capture.recording.rows import Tables, shard_columns, spread
 from ulpscope.capture.recording.tensors import Batch
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
-from ulpscope.numerics.summaries.rows import Column, rows_to_columns
+from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.schema import (
@@ -32,65 +34,20 @@ from ulpscope.trace.schema import (
     TENSORS,
     VALUE_DATA,
     VALUE_IDENTITY,
-    VALUE_SHARD,
-    VALUE_SUMMARY,
-    Columns,
 )
 from ulpscope.trace.writer import RankWriter
 
-Tables = dict[str, pl.DataFrame]
-"""Those of one part: calls, values, tensors, stacks."""
 
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """What is known of a step when it is whole."""
 
-def attributes(rows: Sequence[Any], names: Columns) -> dict[str, Sequence[Any]]:
-    """The attributes of these names, one column each."""
-    return turned(map(attrgetter(*names), rows), names)
-
-
-def turned(rows: Iterable[tuple[Any, ...]], names: Columns) -> dict[str, Sequence[Any]]:
-    columns = tuple(zip(*rows, strict=True)) or ((),) * len(names)
-    return dict(zip(names, columns, strict=True))
-
-
-def series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) -> pl.Series:
-    if not isinstance(dtype, pl.List):
-        return pl.Series(name, column, dtype=dtype)
-    # Of lists there are few that differ, and polars takes each by itself.
-    numbers: dict[Any, int] = {}
-    index = [numbers.setdefault(item, len(numbers)) for item in column]
-    return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
-
-
-def shard_columns(shards: Sequence[Any]) -> list[pl.Series]:
-    """Of each value the global shape and the mesh that it is a shard of, or None."""
-    columns: dict[str, Sequence[Any]] = {
-        "global_shape": [None if shard is None else tuple(shard[0]) for shard in shards],
-        "global_offset": [None] * len(shards),
-        "mesh": [None if shard is None else shard[1] for shard in shards],
-    }
-    return [series(name, columns[name], dtype) for name, dtype in VALUE_SHARD.items()]
-
-
-def spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:
-    """Summary columns over all values, null for those without a summary."""
-    rows = np.flatnonzero(having)
-    plain: list[pl.Series] = []
-    nulls: list[pl.Expr] = []
-    for name, dtype in VALUE_SUMMARY.items():
-        column = summary[name]
-        if not column.valid.any():
-            plain.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, len(having)))
-            continue
-        entries = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
-        entries[rows] = column.values
-        plain.append(pl.Series(name, entries, dtype=dtype))
-        valid = np.zeros(len(having), dtype=np.bool_)
-        valid[rows] = column.valid
-        if not valid.all():
-            plain.append(pl.Series(f"{name} is there", valid))
-            nulls.append(pl.when(f"{name} is there").then(name).alias(name))
-    spread_out = pl.DataFrame(plain).with_columns(nulls)
-    return [spread_out.get_column(name) for name in VALUE_SUMMARY]
+    seconds: float
+    """How long it took."""
+    skipped: bool = False
+    """A GradScaler has skipped an update of it."""
+    known: Sequence[int] = ()
+    """Values that later steps may use, where that is asked for."""
 
 
 class StepWriter:
@@ -104,8 +61,8 @@ class StepWriter:
         """What the tables have told since this was asked last; this one does not look into them."""
         return []
 
-    def write(self, step: int, tables: Tables, *, finished_after: float | None, skipped: bool) -> int:
-        """Write a part; `finished_after` so many seconds its step was whole. Gives the bytes written."""
+    def write(self, step: int, tables: Tables, end: StepEnd | None) -> int:
+        """Write a part, with which its step may be whole. Gives the bytes written."""
         totals, size = self._totals, 0
         # A step that is written up to its last call has nothing to add at its end.
         if not totals or not all(table.is_empty() for table in tables.values()):
@@ -113,14 +70,16 @@ class StepWriter:
             totals.update({name: tables[name].height for name in ("calls", "values", "tensors")}, parts=1)
             if tables["values"].height:
                 totals.setdefault("first_value", tables["values"]["id"][0])
-        if finished_after is not None:
+        if end is not None:
             totals.setdefault("first_value", 0)
-            self._writer.finish_step(StepInfo(step=step, seconds=finished_after, **totals))
+            self._writer.finish_step(StepInfo(step=step, seconds=end.seconds, **totals))
             totals.clear()
         return size
 
 
 Buffer = bytes | bytearray | memoryview
+Taking = tuple[int, list[dict[str, Any]]]
+"""How much has come to the disk, and what tables tell."""
 
 # Columns as the core gives them. Words are told by their number among all words so far, none by a negative one.
 _WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")
@@ -225,7 +184,13 @@ def send(described: dict[str, Any], buffers: Sequence[Buffer], stream: IO[bytes]
     stream.flush()
 
 
-def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[Buffer]] | None:
+class Readable(Protocol):
+    """What messages are read from."""
+
+    def read(self, length: int, /) -> bytes | bytearray: ...
+
+
+def receive(stream: Readable) -> tuple[dict[str, Any], list[Buffer]] | None:
     """What send() has sent; None at the end."""
     head = stream.read(_LENGTH)
     if len(head) < _LENGTH:
@@ -286,27 +251,36 @@ class WritingProcess:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._told_words = 0
 
-    def write(self, directory: Path, taken: Taken, others: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
-        """Have a part written into a rank's directory; gives its size, and what its tables tell."""
+    def write(self, directory: Path, taken: Taken, others: dict[str, Any]) -> Taking:
+        """Have a part of a compiled recorder written into a rank's directory."""
         told, self._told_words = self._told_words, len(taken.words)
-        others |= {"directory": str(directory), "words": taken.words[told : self._told_words]}
+        others |= {"words": taken.words[told : self._told_words]}
+        return self.ask(directory, taken.described() | others, taken.buffers())
+
+    def settle(self, directory: Path) -> Taking:
+        """Have everything written that waits there."""
+        return self.ask(directory, {"settle": True}, [])
+
+    def ask(self, directory: Path, told: dict[str, Any], buffers: Sequence[Buffer]) -> Taking:
+        """Send a part that belongs into a rank's directory."""
         try:
-            send(taken.described() | others, taken.buffers(), self._stdin)
+            send(told | {"directory": str(directory)}, buffers, self._stdin)
             line = self._stdout.readline()
         except OSError as error:
             raise _gone(str(error)) from error
         if not line:
             raise _gone(f"exit code {self._process.wait(STOP_SECONDS)}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise TraceError(answer["error"], expected=answer["expected"], next_step=answer["next"])
-        return int(answer["bytes"]), answer["found"]
+        answer = _Answer(**json.loads(line))
+        if answer.error is not None:
+            seen, expected, next_step = answer.error
+            raise TraceError(seen, expected=expected, next_step=next_step)
+        return answer.size, answer.found
 
     def close(self) -> None:
         """Wait until everything is on disk."""
         with contextlib.suppress(OSError):
             # Not by closing the pipe alone: processes that the run has forked hold it, too.
-            send({"end": True}, [], self._stdin)
+            send({"stop": True}, [], self._stdin)
             self._stdin.close()
         try:
             self._process.wait(STOP_SECONDS)
@@ -323,28 +297,105 @@ def _gone(why: str) -> TraceError:
     )
 
 
-def serve(make_steps: Callable[[RankWriter], StepWriter] = StepWriter) -> None:
-    """Write parts as they come in, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = sys.stdout
+class Receiver(Protocol):
+    """What becomes of parts in the process that writes."""
+
+    def receive(self, told: dict[str, Any], buffers: list[Buffer]) -> Taking:
+        """Take a part over."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """After which something that waits should be written; none while nothing does."""
+
+    def settle(self) -> Taking:
+        """Write everything that waits."""
+
+
+class PartReceiver:
+    """Writes parts of a compiled recorder as they come."""
+
+    seconds_left = None
+
+    def __init__(self, steps: StepWriter) -> None:
+        self._steps = steps
+        self._words: list[str] = []
+
+    def receive(self, told: dict[str, Any], buffers: list[Buffer]) -> Taking:
+        self._words += told["words"]
+        end = None if told["end"] is None else StepEnd(**told["end"])
+        size = self._steps.write(told["step"], tables_of(told, buffers, self._words), end)
+        return size, self._steps.take_found()
+
+    def settle(self) -> Taking:
+        return 0, []
+
+
+class _Stream:
+    """What the run sends; nothing of it is read ahead, so that it can be asked whether there is more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def has_more(self, seconds: float | None) -> bool:
+        """Waits so long for more, or for the end."""
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
+
+    def read(self, length: int) -> bytearray:
+        """So much, or what there was until the end."""
+        content = bytearray(length)
+        view, held = memoryview(content), 0
+        while held < length and (count := os.readv(self._descriptor, [view[held:]])):
+            held += count
+        return content if held == length else bytearray(view[:held])
+
+
+def _plain_parts(writer: RankWriter) -> Receiver:
+    return PartReceiver(StepWriter(writer))
+
+
+def serve(make_receiver: Callable[[RankWriter], Receiver] = _plain_parts) -> None:
+    """Take parts as they come in, until there are no more."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # what becomes of them is the run's business: this ends with it
+        signal.signal(number, signal.SIG_IGN)
+    answers, stream = sys.stdout, _Stream(sys.stdin.fileno())
     sys.stdout = sys.stderr
     writer = RankWriter(Path(), None)
-    steps, words = make_steps(writer), list[str]()
-    while (message := receive(sys.stdin.buffer)) is not None and "end" not in message[0]:
-        told, buffers = message
+    receiver, overdue = make_receiver(writer), _Answer()
+    while True:
+        if not stream.has_more(receiver.seconds_left):
+            overdue += _tried(receiver.settle)
+            continue
+        message = receive(stream)
+        if message is None or "stop" in message[0]:
+            _tried(receiver.settle)
+            return
+        writer.directory = Path(message[0]["directory"])  # it may have been moved
+        settles = "settle" in message[0]
+        answer = overdue + _tried(receiver.settle if settles else functools.partial(receiver.receive, *message))
+        overdue = _Answer()
         try:
-            writer.directory = Path(told["directory"])  # it may have been moved
-            words += told["words"]
-            tables, finished = tables_of(told, buffers, words), told["finished_after"]
-            size = steps.write(told["step"], tables, finished_after=finished, skipped=told["skipped"])
-            answer: dict[str, Any] = {"bytes": size, "found": steps.take_found()}
-        except UlpscopeError as error:
-            answer = {"error": error.seen, "expected": error.expected, "next": error.next_step}
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}", "expected": "a part that can be written", "next": ""}
-        try:
-            answers.write(json.dumps(answer) + "\n")
+            answers.write(json.dumps(asdict(answer)) + "\n")
             answers.flush()
         except BrokenPipeError:  # the run has died; what it sent is written
             os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())  # or Python would complain about it at its end
-            return
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of parts: how much has come to the disk, what tables tell, or what went wrong and what to do."""
+
+    size: int = 0
+    found: list[dict[str, Any]] = field(default_factory=list)
+    error: tuple[str, str, str] | None = None
+
+    def __add__(self, other: "_Answer") -> "_Answer":
+        return _Answer(self.size + other.size, self.found + other.found, self.error or other.error)
+
+
+def _tried(work: Callable[[], Taking]) -> _Answer:
+    try:
+        return _Answer(*work())
+    except UlpscopeError as error:
+        return _Answer(error=(error.seen, error.expected, error.next_step))
+    except BaseException as error:  # polars' panics are no Exceptions
+        return _Answer(error=(f"{type(error).__name__}: {error}", "a part that can be written", ""))

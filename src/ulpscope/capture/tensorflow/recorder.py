@@ -7,6 +7,8 @@ from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.tensorflow.values import TensorFlowValues
 
+NOT_LOOKED_INTO = "inside a tf.function"
+
 
 class TensorFlowSteps(Steps):
     """Steps of a run of TensorFlow: a gradient may be asked of whatever a tape records."""

@@ -20,6 +20,7 @@ from ulpscope.capture.tensorflow.about import about_tensorflow
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
 from ulpscope.capture.tensorflow.repeatable import make_repeatable
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
+from ulpscope.capture.tensorflow.updates import UpdateRecorder
 from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
 from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
 from ulpscope.capture.tensorflow.watching.graphs import GraphReader
@@ -60,11 +61,11 @@ class Session(session.Session):
     recorder: TensorFlowRecorder
 
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
-        if settings.watch is Watch.GRADIENTS:
+        if settings.watch is Watch.GRADIENTS and (settings.gradients.signs or settings.gradients.bounds):
             raise UlpscopeError(
-                "gradients of TensorFlow are not watched",
-                expected="a script of torch, or --watch overflow",
-                next_step="capture steps of it instead: ulpscope run -o TRACE --steps 0-2 -- COMMAND",
+                "--signs and --bounds are kept of torch's gradients only",
+                expected="a watch of TensorFlow's gradients without them",
+                next_step="leave --signs and --bounds out",
             )
         super().__init__(settings, events=events)
         tracer = Tracer(self.recorder)
@@ -123,7 +124,7 @@ class Session(session.Session):
         return TensorFlowSteps()
 
     def make_recorder(self, around: Surroundings) -> TensorFlowRecorder:
-        return TensorFlowRecorder(around)
+        return (UpdateRecorder if self.settings.watch is Watch.GRADIENTS else TensorFlowRecorder)(around)
 
     def end_step(self) -> None:
         self._ops.forget_forwards()

@@ -137,6 +137,11 @@ class TensorFlowValues(ValueTable):
     def suspect(self, tensor: Any) -> None:
         self.wrote(tensor, None)
 
+    def known(self) -> list[int]:
+        held = (variable.value for variable in self._variables.values())
+        numbers = {*self._met.values(), *self._met_before.values(), *held}
+        return [number for number in numbers if number is not None]
+
     def forget_all(self) -> None:
         """Any variable may have been written."""
         super().forget_all()

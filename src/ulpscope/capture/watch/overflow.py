@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording import writing_process
-from ulpscope.capture.recording.writing_process import StepWriter, Tables
+from ulpscope.capture.recording.rows import Tables
+from ulpscope.capture.recording.writing_process import PartReceiver, StepEnd, StepWriter
 from ulpscope.capture.watch.ring import Ring
 from ulpscope.records.calls import Call, Value
 from ulpscope.records.enums import Kind, Phase
@@ -25,6 +26,7 @@ from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.overflow.births import Births, BirthSearch, OverflowWays
 from ulpscope.trace.overflow.steps import is_made
 from ulpscope.trace.reader import RankTrace
+from ulpscope.trace.schema import VALUES
 from ulpscope.trace.writer import RankWriter
 
 STEPS_AFTER = 1
@@ -53,6 +55,30 @@ class _OneStep:
         return None
 
 
+class _Carried:
+    """Values of steps that were thrown away, as long as later ones may use them."""
+
+    def __init__(self) -> None:
+        self._values = pl.DataFrame(schema=dict(VALUES))
+        self._on_disk: set[int] = set()
+
+    def with_used(self, tables: Tables) -> pl.DataFrame:
+        """The values of a step, and those of earlier steps that it uses."""
+        used = self._values.filter(pl.col("id").is_in(tables["tensors"]["value"].unique().implode()))
+        return tables["values"] if used.is_empty() else pl.concat([used, tables["values"]])
+
+    def go_on(self, values: pl.DataFrame, known: Sequence[int]) -> None:
+        """A step with these values has ended, and so many are known of all that there are."""
+        both = pl.concat([self._values, values])
+        self._values = both.filter(pl.col("id").is_in(known)).rechunk()  # or it would keep what it was cut from
+
+    def not_on_disk(self, values: pl.DataFrame) -> pl.DataFrame:
+        """Those that no earlier step has brought there, as this one does."""
+        fresh = values.filter(~pl.col("id").is_in(list(self._on_disk)))
+        self._on_disk.update(fresh["id"])
+        return fresh
+
+
 class OverflowKeeper(StepWriter):
     """Writes steps with an overflow, and those just behind them."""
 
@@ -67,6 +93,7 @@ class OverflowKeeper(StepWriter):
         """Of all steps: each is told once."""
         self._written = 0
         """Those that are on disk."""
+        self._carried = _Carried()
         self._search: BirthSearch | None = None
         self._found: list[dict[str, Any]] = []
         self._scaled = False
@@ -76,24 +103,31 @@ class OverflowKeeper(StepWriter):
         found, self._found = self._found, []
         return found
 
-    def write(self, step: int, tables: Tables, *, finished_after: float | None, skipped: bool) -> int:
+    def write(self, step: int, tables: Tables, end: StepEnd | None) -> int:
         if not tables["stacks"].is_empty():
             self._stacks.append(tables["stacks"])
         self._hold(step, tables)
-        if finished_after is None:
+        if end is None:
             return 0
         waiting, self._waiting, self._rows = self._waiting, [], 0
         whole = {name: pl.concat([each[name] for each in waiting]) for name in tables}
-        if whole["calls"].is_empty() or not self._is_kept(step, whole, skipped=skipped):
-            if self._ring is not None:
-                self._ring.drop()
-            return 0
+        own = whole["values"]
+        whole["values"] = self._carried.with_used(whole)
+        is_kept = not whole["calls"].is_empty() and self._is_kept(step, whole, skipped=end.skipped)
+        size = self._keep(step, whole, end) if is_kept else 0
+        self._carried.go_on(own, end.known)
+        if self._ring is not None:
+            self._ring.drop()
+        return size
+
+    def _keep(self, step: int, whole: Tables, end: StepEnd) -> int:
         if self._ring is not None:
             whole["values"] = self._ring.pack(step, whole["values"])
         fresh = self._stacks[self._written :]
         whole["stacks"] = pl.concat(fresh) if fresh else whole["stacks"].clear()
         self._written = len(self._stacks)
-        return super().write(step, whole, finished_after=finished_after, skipped=skipped)
+        whole["values"] = self._carried.not_on_disk(whole["values"])
+        return super().write(step, whole, end)
 
     def _hold(self, step: int, tables: Tables) -> None:
         self._rows += sum(table.height for table in tables.values())
@@ -201,4 +235,4 @@ def sentence_of(found: Mapping[str, Any]) -> str:
 
 def serve(most: int) -> None:
     """As of any trace, but for the steps that are thrown away."""
-    writing_process.serve(lambda writer: OverflowKeeper(writer, most))
+    writing_process.serve(lambda writer: PartReceiver(OverflowKeeper(writer, most)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import argument_differences
-from ulpscope.diagnose.limits import STEPS_AT_ONCE
+from ulpscope.diagnose.limits import VALUES_AT_ONCE
 from ulpscope.judge.rounding.measuring import measure
 from ulpscope.judge.rounding.values import Values, read_values
 from ulpscope.numerics.dtypes import DTYPES, Floats
@@ -77,7 +77,7 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     updates: dict[int, list[Update]] = {}
     tables: list[pl.DataFrame] = []
     earlier: _Sketches = {}
-    for chunk in _chunks(steps):
+    for chunk in _chunks(ranks, steps):
         calls = Pair(*(_calls(side, chunk) for side in ranks))
         every = calls.reference.join(calls.target, on=["step", "order"], how="full", coalesce=True, suffix="_target")
         paired = every.drop_nulls(["id", "id_target"])
@@ -89,9 +89,13 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     return Courses(ranks.target.info.rank, tuple(steps), updates, table)
 
 
-def _chunks(steps: Sequence[int]) -> Iterator[Sequence[int]]:
-    bounds = [*range(0, len(steps), STEPS_AT_ONCE), len(steps)]
-    return (steps[start:stop] for start, stop in pairwise(bounds))
+def _chunks(ranks: Pair[RankTrace], steps: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Steps that are read together."""
+    known = [[side.step_info(step) for step in steps] for side in ranks]
+    values = (max(0 if info is None else info.values for info in both) for both in zip(*known, strict=True))
+    pieces = np.fromiter(accumulate(values), np.int64, len(steps)) // VALUES_AT_ONCE
+    bounds = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(steps)]
+    return (steps[start:stop] for start, stop in pairwise(bounds) if start < stop)
 
 
 def _calls(rank: RankTrace, steps: Sequence[int]) -> pl.DataFrame:
@@ -106,9 +110,10 @@ def _uses(rank: RankTrace, steps: Sequence[int], calls: pl.Series) -> pl.DataFra
 
 
 def _updates(every: pl.DataFrame, uses: Pair[pl.DataFrame]) -> Iterator[Update]:
+    graded = uses.map(_graded)
     for row in every.iter_rows(named=True):
         is_paired = row["id"] is not None and row["id_target"] is not None
-        names = [_graded(side, call) for side, call in zip(uses, (row["id"], row["id_target"]), strict=True)]
+        names = [side.get(row[call], set()) for side, call in zip(graded, ("id", "id_target"), strict=True)]
         yield Update(
             row["step"],
             row["name_target"],
@@ -121,11 +126,12 @@ def _updates(every: pl.DataFrame, uses: Pair[pl.DataFrame]) -> Iterator[Update]:
         )
 
 
-def _graded(uses: pl.DataFrame, call: int | None) -> set[str]:
-    if call is None:
-        return set()
-    found = uses.filter(pl.col("call") == call, pl.col("role") == GRADIENT_ROLE)["place"]
-    return {parameter_of(place)[0] for place in found}
+def _graded(uses: pl.DataFrame) -> dict[int | None, set[str]]:
+    """The parameters that have a gradient, by update."""
+    found: dict[int | None, set[str]] = {}
+    for call, place in uses.filter(pl.col("role") == GRADIENT_ROLE).select("call", "place").iter_rows():
+        found.setdefault(call, set()).add(parameter_of(place)[0])
+    return found
 
 
 _Sketches = dict[tuple[str, str], tuple[int, NDArray[np.floating[Any]]]]
@@ -144,7 +150,7 @@ def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], 
     norms = reference.summaries.norm, target.summaries.norm
     error = np.where(pairs.identical, 0.0, pairs.error)
     signs = _agreements(ranks, both)
-    roundoff = [max(_roundoff(one), _roundoff(other)) for one, other in zip(reference.dtype, target.dtype, strict=True)]
+    roundoff = np.maximum(_roundoffs(reference), _roundoffs(target))
     return rows.select(
         pl.lit(ranks.target.info.rank).alias("rank"),
         "step",
@@ -158,7 +164,7 @@ def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], 
         pl.Series("mean_reference", reference.summaries.mean),
         pl.Series("mean_target", target.summaries.mean),
         pl.Series("own", _own(rows, reference, earlier)),
-        pl.Series("signs", [signs.get(key) for key in rows.select("step", "place").rows()], dtype=pl.Float64),
+        _signs(rows, signs),
         pl.Series("elements", reference.summaries.elements),
         pl.Series("roundoff", roundoff),
     ).cast(TABLE)  # type: ignore[arg-type]
@@ -180,27 +186,33 @@ def _values(rank: RankTrace, ids: NDArray[np.int64], steps: Sequence[int]) -> Va
     return known.take(np.searchsorted(known.id, ids))
 
 
-def _roundoff(dtype: str) -> float:
-    return DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
+def _roundoffs(values: Values) -> Floats:
+    known = {dtype: DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0 for dtype in set(values.dtype)}
+    return np.array([known[dtype] for dtype in values.dtype], dtype=np.float64)
 
 
 def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
     """How far each gradient and weight of the reference is from the one before it."""
-    own, sketch = np.full(rows.height, np.nan), reference.summaries.sketch
+    own, sketch, norm = np.full(rows.height, np.nan), reference.summaries.sketch, reference.summaries.norm
     if sketch is None:
         return own
+    before = np.full_like(sketch, np.nan)
     for index, (step, role, place) in enumerate(rows.select("step", "role", "place").iter_rows()):
         known = earlier.get((role, place))
-        if known is not None and known[0] == step - 1 and reference.summaries.norm[index] > 0:
-            apart = sketch_distances(sketch[index : index + 1], known[1][None])[0]
-            own[index] = apart / reference.summaries.norm[index]
+        if known is not None and known[0] == step - 1:
+            before[index] = known[1]
         earlier[role, place] = step, sketch[index]
+    for key, (step, last) in earlier.items():
+        earlier[key] = step, last.copy()  # or it would keep those of all these steps
+    np.divide(sketch_distances(sketch, before), norm, out=own, where=norm > 0)
     return own
 
 
 def _agreements(ranks: Pair[RankTrace], both: pl.DataFrame) -> dict[tuple[int, str], float]:
     """By step and parameter: the share of elements whose gradients have one sign, where both runs kept that."""
     kept = both.filter(pl.col("place").str.ends_with(f"#{POSITIVE}"))
+    if kept.is_empty():
+        return {}
     sides = Pair(ranks.reference.find_values(kept["value"]), ranks.target.find_values(kept["value_target"]))
     sizes = _elements(ranks.reference, both)
     found: dict[tuple[int, str], float] = {}
@@ -210,6 +222,12 @@ def _agreements(ranks: Pair[RankTrace], both: pl.DataFrame) -> dict[tuple[int, s
         if apart is not None and sizes.get((step, name)):
             found[step, name] = 1.0 - apart / sizes[step, name]
     return found
+
+
+def _signs(rows: pl.DataFrame, known: dict[tuple[int, str], float]) -> pl.Series:
+    if not known:
+        return pl.Series("signs", [None], dtype=pl.Float64).new_from_index(0, rows.height)
+    return pl.Series("signs", [known.get(key) for key in rows.select("step", "place").rows()], dtype=pl.Float64)
 
 
 def _bits_apart(ranks: Pair[RankTrace], one: Value | None, other: Value | None) -> int | None:

@@ -7,6 +7,7 @@ are noisy from there on. In noise, news is what leaves behind how errors have mo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ from ulpscope.records.findings import Place
 from ulpscope.records.trainings import Cause, Drift, PartedParameter, Parting
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Course:
     """One kind of number, step by step: what is not there is nan, what is identical 0."""
 
@@ -48,15 +49,23 @@ class Course:
 
     def news(self, row: int) -> Bools:
         """What differs in a step by more than rounding, or than it did so far."""
-        now, before = self.errors[row], self.errors[:row]
+        now = self.errors[row]
         there = np.nan_to_num(now, nan=0.0) > 0
-        if not np.nansum(before):
+        if not self.was_noisy(row):
             return np.asarray(there & (now > np.sqrt(self.roundoff)))
         return np.asarray(there & self.leaps(row))
 
     def is_noisy(self, row: int) -> bool:
         """Whether anything differs in a step."""
-        return bool(np.nansum(self.errors[row]))
+        return bool(self._noisy[row])
+
+    def was_noisy(self, row: int) -> bool:
+        """Whether anything differed before it."""
+        return bool(self._noisy[:row].any())
+
+    @cached_property
+    def _noisy(self) -> Bools:
+        return np.asarray(np.nansum(self.errors, axis=1) != 0)
 
     def recent(self, row: int) -> Floats:
         """The largest errors of the steps before one, by name."""
@@ -72,6 +81,16 @@ class Course:
 
     def _moved(self, row: int) -> Floats:
         """By how much, in logarithms, errors of a step are larger than those before."""
+        if row not in self._known_moves:
+            self._known_moves.pop(row - 2 * STEPS_REMEMBERED, None)  # steps are asked in their order
+            self._known_moves[row] = self._find_moved(row)
+        return self._known_moves[row]
+
+    @cached_property
+    def _known_moves(self) -> dict[int, Floats]:
+        return {}
+
+    def _find_moved(self, row: int) -> Floats:
         floor = np.maximum(self.roundoff, SMALLEST_ERROR)
         now = np.log(np.fmax(self.errors[row], floor))
         moved: Floats = now - np.log(np.maximum(self.recent(row), floor))
@@ -172,7 +191,7 @@ class PartingSearch:
         """An update moves each weight by itself: where all was identical, few that differ are no rounding."""
         course = self._weights
         now = np.nan_to_num(course.errors[row], nan=0.0)
-        if np.nansum(course.errors[:row]) or np.nansum(self._gradients.errors[:row]):
+        if course.was_noisy(row) or self._gradients.was_noisy(row):
             return np.asarray(course.leaps(row) & (now > self._explained(row)))
         differ = now > 0
         return differ if 2 * differ.sum() <= np.isfinite(course.errors[row]).sum() else course.news(row)

@@ -119,9 +119,12 @@ def read_values(
 
 
 def _summaries(frame: pl.DataFrame) -> Summaries:
-    shapes = frame["shape"].to_list()
-    parts = [DTYPES[name].parts if name in DTYPES else 1 for name in frame["dtype"].to_list()]
-    elements = [math.prod(shape) * part for shape, part in zip(shapes, parts, strict=True)]
+    known: dict[tuple[str, tuple[int, ...]], float] = {}  # the same few again and again
+    elements = []
+    for key in zip(frame["dtype"].to_list(), map(tuple, frame["shape"].to_list()), strict=True):
+        if key not in known:
+            known[key] = math.prod(key[1]) * (DTYPES[key[0]].parts if key[0] in DTYPES else 1)
+        elements.append(known[key])
     return Summaries(
         elements=np.asarray(elements, dtype=np.float64),
         min=_floats(frame, "min"),

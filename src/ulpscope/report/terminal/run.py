@@ -117,6 +117,11 @@ def why_nothing(outcome: RunOutcome) -> Advice:
         return "the script ended before anything was written", "run it to the end of a step at least"
     if seen.left_alone.get(FORKED):
         return "the script computes in forked processes, which are left alone", "start them by spawn or with torchrun"
+    if outcome.settings.watch is Watch.GRADIENTS:
+        return (
+            "no update by an optimizer was seen; those inside of compiled code (torch.compile, XLA) are not",
+            "check that the script trains, and leave its updates uncompiled (jit_compile=False)",
+        )
     return (
         "torch was imported, but the script made no call that is recorded",
         "check that the script computes something",

@@ -16,14 +16,13 @@ from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, INPUT, OUT
 from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.recorder import NOT_LOOKED_INTO, TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
 from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.capture.tensorflow.watching.layers import LayerPaths
 from ulpscope.records.enums import Kind
 
 PREFIX = "tf.function."
-NOT_LOOKED_INTO = "inside a tf.function"
 
 _NAME = re.compile(r"(?:__inference_)?__(forward|backward)_(.+?)_\d+(?:_\d+)?|__inference_(.+?)_\d+")
 

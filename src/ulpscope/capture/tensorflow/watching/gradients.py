@@ -21,7 +21,7 @@ from ulpscope.capture.tensorflow.watching.graph_nodes import INSIDE_PIPELINE
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
 from ulpscope.capture.tensorflow.watching.traced_gradients import GRADIENT_OP, TracedGradients
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
-from ulpscope.records.enums import Kind, Level, Phase, Role
+from ulpscope.records.enums import Kind, Level, Phase, Role, Watch
 
 TAPE_ROOT = 0
 """Stands for a forward that no layer begins: no object has this identity."""
@@ -48,7 +48,8 @@ class GradientWatcher:
     def install(self) -> None:
         self._entries.install()
         self._tracing.entries.install()
-        if self._recorder.settings.level is not Level.MODULE:
+        settings = self._recorder.settings
+        if settings.level is not Level.MODULE and settings.watch is not Watch.GRADIENTS:
             pywrap_tfe.TFE_Py_RegisterGradientFunction(self._differentiate)
 
     def uninstall(self) -> None:

@@ -19,7 +19,7 @@ from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, RESOURCE, word_of
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.operations.registry import Trait, operation
-from ulpscope.records.enums import Kind, Level
+from ulpscope.records.enums import Kind, Level, Watch
 
 PREFIX = "tf.raw_ops."
 """By these names TensorFlow lets anybody execute an op."""
@@ -52,6 +52,7 @@ class OpWatcher:
         """Calls that a tape has recorded, by the identity of their attributes, which the tape hands to gradients."""
         self._is_here = is_here
         self._records = recorder.settings.level is not Level.MODULE
+        self._only_updates = recorder.settings.watch is Watch.GRADIENTS
         self._looks_into_updates = recorder.settings.level is Level.KERNEL
         self._ops: dict[Any, Op] = {}
         self._signatures: dict[tuple[Any, ...], Signature] = {}
@@ -60,7 +61,7 @@ class OpWatcher:
         self, op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
         """TensorFlow's callback. What it gives would take the place of the op's outputs."""
-        if graph is None and not self.recorder.capturing:
+        if graph is None and (self._only_updates or not self.recorder.capturing):
             return
         try:
             if graph is None:

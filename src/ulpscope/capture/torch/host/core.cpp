@@ -297,6 +297,10 @@ PyObject* forget_all(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* known(PyObject* self, PyObject*) {
+  return answered(self, [](Parts& parts) { return column(parts.values.storages.known()).release(); });
+}
+
 PyObject* lose_track(PyObject* self, PyObject*) {
   return answered(self, [](Parts& parts) {
     parts.values.storages.lose_track();
@@ -490,6 +494,7 @@ PyMethodDef methods[] = {
     {"expose", expose, METH_O, nullptr},
     {"uninitialized", uninitialized, METH_O, nullptr},
     {"forget_all", forget_all, METH_NOARGS, nullptr},
+    {"known", known, METH_NOARGS, nullptr},
     {"lose_track", lose_track, METH_NOARGS, nullptr},
     {"clear_storages", clear_storages, METH_NOARGS, nullptr},
     {"next_id", next_id, METH_NOARGS, nullptr},

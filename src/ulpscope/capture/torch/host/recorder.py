@@ -1,7 +1,6 @@
 """The compiled recorder: C++ keeps values, uses and numbers, and answers for plain calls; what it asks of Python."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -14,7 +13,7 @@ from ulpscope.capture.exceptions import describe_error, is_interruption, pass_on
 from ulpscope.capture.recording.arguments import with_entry
 from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.environment import state_digest
-from ulpscope.capture.recording.output import OutputElsewhere, TakenPart
+from ulpscope.capture.recording.output import TakenPart
 from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Recorder, Surroundings
 from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Described, Placed, RowRef
 from ulpscope.capture.recording.values import ValueCounts, ValueTable
@@ -42,7 +41,7 @@ from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.capture.watch import overflow as watch_overflow
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save, Watch
-from ulpscope.records.runs import CaptureSettings, RankInfo
+from ulpscope.records.runs import CaptureSettings
 
 # After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
 LONG_RUN_CALLS = 50_000
@@ -110,7 +109,6 @@ class CompiledRecorder(TorchRecorder):
             core.set_phase(phase, phase.value)
         self._core = core
         self._seen = 0
-        self._process: WritingProcess | None = None
         _hand_on(self, core, _OF_THE_RECORDER)
         return CompiledValues(core, bridge)
 
@@ -169,16 +167,10 @@ class CompiledRecorder(TorchRecorder):
         self.counts.recorded += taken.recorded
         return TakenPart(values=[], uses=[], contents=[], rechecks=[], taken=taken, **known)
 
-    def make_output(self, directory: Path, info: RankInfo, **options: Any) -> OutputElsewhere:
-        assert self._process is not None
-        return OutputElsewhere(directory, info, self._process, **options)
-
     def release(self) -> None:
         """Nodes of autograd's that live on have hooks that do nothing."""
         super().release()
         self._core.close()
-        if self._process is not None:
-            self._process.close()
 
 
 _OF_THE_RECORDER = (
@@ -213,6 +205,10 @@ class CompiledValues(ValueTable):
     @property
     def trouble(self) -> Exception | None:
         return self._bridge.trouble
+
+    def known(self) -> list[int]:
+        numbers: list[int] = np.frombuffer(self._core.known(), dtype=np.int64).tolist()
+        return numbers
 
     def wrote(self, tensor: torch.Tensor, call: int, *, nbytes: int) -> None:
         self._core.wrote(tensor, call, nbytes)

@@ -74,6 +74,11 @@ class Contents {
     many_.clear();
   }
 
+  void append_to(std::vector<Item>& items) const {
+    for (const auto& entry : few_) items.push_back(entry.second);
+    for (const auto& entry : many_) items.push_back(entry.second);
+  }
+
  private:
   std::vector<std::pair<Key, Item>> few_;
   std::unordered_map<Key, Item, KeyHash> many_;
@@ -126,6 +131,14 @@ class Storages {
       entry.second->writer = NONE;
       entry.second->unwritten = 0;
     }
+  }
+
+  // The numbers of contents that hold.
+  std::vector<int64_t> known() {
+    sweep();
+    std::vector<int64_t> numbers;
+    for (const auto& entry : states_) entry.second->values.append_to(numbers);
+    return numbers;
   }
 
   void sweep() {

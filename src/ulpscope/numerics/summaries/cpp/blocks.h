@@ -41,6 +41,27 @@ uint64_t mix(uint64_t word) {
   return word ^ (word >> 31);
 }
 
+constexpr int LINE = 64;  // bytes of memory that come together
+
+// A block that is worked on later, asked for line by line while others are: a block is read by its columns, which no
+// processor sees coming, and would be waited for.
+struct Ahead {
+  const char* line;
+  int step;  // bytes, of 32 that make a block
+
+  void fetch(int steps) {
+    for (const char* end = line + steps * step; line < end; line += LINE) __builtin_prefetch(line);
+  }
+};
+
+constexpr Ahead NOTHING_AHEAD = {nullptr, 0};
+
+// Two blocks on: there is time to find it, and it is still there when it is read.
+template <class Raw> Ahead ahead_of(const char* address, int64_t count, int64_t block) {
+  if ((block + 3) * BLOCK_ELEMENTS > count) return NOTHING_AHEAD;
+  return {address + (block + 2) * BLOCK_ELEMENTS * (int64_t)sizeof(Raw), BLOCK_ELEMENTS * (int)sizeof(Raw) / 32 + 1};
+}
+
 // A block and some elements behind it: the value's own memory if all of that may be read, else a copy and zeros.
 template <class Raw> const Raw* read_block(const char* address, int64_t count, int64_t block, Raw* scratch) {
   const int64_t start = block * BLOCK_ELEMENTS;

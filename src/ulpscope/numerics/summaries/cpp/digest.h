@@ -19,8 +19,9 @@ Words high_half(Words words) { return (Words)((Unsigneds)words >> 32); }
 Words all(int64_t word) { return Words{word, word, word, word}; }
 
 // One word a pair.
-template <class Word> void add_words(const Word* words, int64_t* sums) {
+template <class Word> void add_words(const Word* words, int64_t* sums, Ahead& ahead) {
   for (int c = 0; c < COLUMNS; c += FOUR) {
+    ahead.fetch(1);
     Words sum = {};
     for (int r = 0; r < BLOCK_ROWS; ++r) sum += product(all(KEYS[r]), four<Words>(words + r * SKETCH_LENGTH + c));
     memcpy(sums + c, &sum, sizeof sum);
@@ -28,8 +29,9 @@ template <class Word> void add_words(const Word* words, int64_t* sums) {
 }
 
 // Two words a pair, read as one of 64 bits.
-void add_words(const int64_t* words, int64_t* sums) {
+void add_words(const int64_t* words, int64_t* sums, Ahead& ahead) {
   for (int c = 0; c < COLUMNS; c += FOUR) {
+    ahead.fetch(1);
     Words sum = {};
     for (int r = 0; r < BLOCK_ROWS; ++r) {
       const Words read = four<Words>(words + r * SKETCH_LENGTH + c);
@@ -40,9 +42,10 @@ void add_words(const int64_t* words, int64_t* sums) {
 }
 
 // Four words a pair, read as two of 64 bits.
-void add_doubles(const int64_t* words, int64_t* sums) {
+void add_doubles(const int64_t* words, int64_t* sums, Ahead& ahead) {
   int64_t lanes[LANES];
   for (int e = 0; e < LANES; e += FOUR) {
+    if (e % (2 * FOUR) == 0) ahead.fetch(1);
     Words sum = {};
     for (int r = 0; r < BLOCK_ROWS; ++r) {
       const Words read = four<Words>(words + r * WIDTH + e);
@@ -55,12 +58,13 @@ void add_doubles(const int64_t* words, int64_t* sums) {
   for (int c = 0; c < COLUMNS; ++c) sums[c] = lanes[2 * c] + lanes[2 * c + 1];
 }
 
-template <class Raw> uint64_t digest_part(const Raw* block, int64_t number) {
+// Of what is ahead it asks for half.
+template <class Raw> uint64_t digest_part(const Raw* block, int64_t number, Ahead& ahead) {
   int64_t sums[COLUMNS];
-  if (sizeof(Raw) == 8) add_doubles((const int64_t*)block, sums);
-  if (sizeof(Raw) == 4) add_words((const int64_t*)block, sums);
-  if (sizeof(Raw) == 2) add_words((const int32_t*)block, sums);
-  if (sizeof(Raw) == 1) add_words((const int16_t*)block, sums);
+  if (sizeof(Raw) == 8) add_doubles((const int64_t*)block, sums, ahead);
+  if (sizeof(Raw) == 4) add_words((const int64_t*)block, sums, ahead);
+  if (sizeof(Raw) == 2) add_words((const int32_t*)block, sums, ahead);
+  if (sizeof(Raw) == 1) add_words((const int16_t*)block, sums, ahead);
   uint64_t digest = 0;
   for (int c = 0; c < SKETCH_LENGTH; ++c) {
     digest += mix((uint64_t)sums[c] + (uint64_t)(number * SKETCH_LENGTH + c + 1) * SPLITMIX_GAMMA);

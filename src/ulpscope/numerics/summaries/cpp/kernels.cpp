@@ -16,7 +16,7 @@ void reset(double* row) {
 // number. `kept` is room for numbers without those that are set aside; the bits may lie there.
 template <class Code, class Wide>
 Ends add_block(const Code* codes, const Wide* bits, int n, int64_t block, const Rules& rules, const Rules& wide,
-               Wide* kept, double* sketch, double* row) {
+               Wide* kept, double* sketch, double* row, Ahead& ahead) {
   Ends ends = scan(codes, n, rules.mask);
   add_counts(codes, n, ends, rules, row);
   const int64_t largest = ends.largest;
@@ -27,7 +27,7 @@ Ends add_block(const Code* codes, const Wide* bits, int n, int64_t block, const 
     for (int i = 0; i < PADDED; ++i) kept[i] = (Wide)(bits[i] & (Wide)wide.mask) < (Wide)wide.set_aside ? bits[i] : 0;
     bits = kept;
   }
-  add_sums((const typename Bits<sizeof(Wide)>::Number*)bits, block, aside || largest < rules.tiny, sketch, row);
+  add_sums((const typename Bits<sizeof(Wide)>::Number*)bits, block, aside || largest < rules.tiny, sketch, row, ahead);
   return ends;
 }
 
@@ -51,9 +51,10 @@ template <class Widen> void summarize(const char* address, int64_t count, const 
   for (int64_t block = 0; block * BLOCK_ELEMENTS < count; ++block) {
     const int n = lesser(count - block * BLOCK_ELEMENTS, (int64_t)BLOCK_ELEMENTS);
     const auto* raw = read_block(address, count, block, scratch);
-    digest += digest_part(raw, block);
+    Ahead ahead = ahead_of<typename Widen::Raw>(address, count, block);
+    digest += digest_part(raw, block, ahead);
     const Wide* bits = widen.bits(raw, n, kept);
-    const Ends ends = add_block(widen.codes(raw, bits), bits, n, block, widen.rules, wide, kept, sketch, row);
+    const Ends ends = add_block(widen.codes(raw, bits), bits, n, block, widen.rules, wide, kept, sketch, row, ahead);
     low = lesser(low, ends.low), high = greater(high, ends.high);
   }
   if (low <= high) {
@@ -148,7 +149,8 @@ template <class Element> void summarize_integers(const char* address, int64_t co
   for (int64_t block = 0; block * BLOCK_ELEMENTS < count; ++block) {
     const int n = lesser(count - block * BLOCK_ELEMENTS, (int64_t)BLOCK_ELEMENTS);
     const Element* numbers = read_block(address, count, block, scratch);
-    digest += digest_part(numbers, block);
+    Ahead ahead = NOTHING_AHEAD;
+    digest += digest_part(numbers, block, ahead);
     Element low = numbers[0], high = numbers[0];
     for (int i = 0; i < n; ++i) low = lesser(low, numbers[i]), high = greater(high, numbers[i]);
     row[SLOT_MIN] = lesser(row[SLOT_MIN], (double)low);

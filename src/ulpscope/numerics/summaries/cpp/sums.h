@@ -18,9 +18,9 @@ template <class Number> inline FourRows<Number> four_rows(const Number* numbers,
 }
 
 template <class Number>
-void sum_columns(const Number* __restrict numbers, const Number* __restrict signs, const Number (&turns)[3],
+void sum_columns(const Number* __restrict numbers, const Number* __restrict signs, const Number (&turns)[3], int first,
                  Columns<Number>& __restrict columns) {
-  for (int e = 0; e < LANES; ++e) {
+  for (int e = first; e < first + LANES / 4; ++e) {
     const auto one = four_rows(numbers + e, signs + e);
     const auto two = four_rows(numbers + e + 4 * WIDTH, signs + e + 4 * STRIDE);
     const auto three = four_rows(numbers + e + 8 * WIDTH, signs + e + 8 * STRIDE);
@@ -58,12 +58,17 @@ void add_pairs(const Number* __restrict pairs, uint64_t bits, int rotation, doub
   }
 }
 
-template <class Number> void add_sums(const Number* numbers, int64_t block, bool narrow, double* sketch, double* row) {
+// Of what is ahead it asks for half.
+template <class Number>
+void add_sums(const Number* numbers, int64_t block, bool narrow, double* sketch, double* row, Ahead& ahead) {
   const uint64_t word = mix(BLOCK_SALT + (uint64_t)(block + 1) * SPLITMIX_GAMMA);
   const int rotation = (((word * ROTATION_MUL) >> 32) * SKETCH_LENGTH) >> 32;
   const Number one = (word >> SKETCH_LENGTH) & 1 ? -1 : 1, two = (word >> (SKETCH_LENGTH + 1)) & 1 ? -1 : 1;
   Columns<Number> columns;
-  sum_columns(numbers, Signs<Number>::table + 2 * rotation, {one, two, one * two}, columns);
+  for (int e = 0; e < LANES; e += LANES / 4) {
+    ahead.fetch(4);
+    sum_columns(numbers, Signs<Number>::table + 2 * rotation, {one, two, one * two}, e, columns);
+  }
   row[SLOT_SUM] += sum_lanes(columns.total);
   row[SLOT_SUM_SQUARES] += narrow ? squares_in_double(numbers) : sum_lanes(columns.squares);
   row[SLOT_ABS_SUM] += sum_lanes(columns.sizes);

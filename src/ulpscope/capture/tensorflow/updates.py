@@ -1,0 +1,93 @@
+"""Gradients of a long run of TensorFlow: of all that watchers tell, this recorder keeps updates, and losses with them.
+
+What an update reads is read where Keras' optimizers are given it: eagerly as it is, inside of a graph by what observes
+the graph. Variables are read before a function or an update runs; nobody has watched what came between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ulpscope.capture.recording.calls import PARAMETER, CallPatterns, OpenCall, matches
+from ulpscope.capture.recording.output import Part
+from ulpscope.capture.recording.recorder import Surroundings
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.recording.values import ValueRow
+from ulpscope.capture.tensorflow.recorder import NOT_LOOKED_INTO, TensorFlowRecorder
+from ulpscope.capture.tensorflow.watching.traced_gradients import GRADIENT_OP
+from ulpscope.capture.watch.gradients import GRADIENT, LOSS, MOST_LOSSES
+from ulpscope.records.enums import Kind
+
+_KEPT = (GRADIENT, PARAMETER)
+
+
+class UpdateRecorder(TensorFlowRecorder):
+    """Keeps rows of updates, and of no other call."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self._only, self._skip = self.settings.only, self.settings.skip
+        self._patterns = CallPatterns(only=(), skip=())  # they choose parameters here, not calls
+        self._losses: list[int] = []
+        """Values that were gone back from since the last update."""
+        self._waiting: dict[int, ValueRow] = {}
+        """Values that no update has used so far."""
+
+    def open(self, kind: Kind, op: str, *about: Any, **options: Any) -> OpenCall:
+        if kind in (Kind.OPTIMIZER, Kind.COMPILED):
+            self.values.forget_all()
+        call = super().open(kind, op, *about, **options)
+        if kind not in (Kind.OPTIMIZER, Kind.COMPILED) and op != GRADIENT_OP:
+            call.wanted = False
+        return call
+
+    def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
+        if role == LOSS or self._keeps(call, role, place):
+            with self.lock:
+                self.use_number(call, role, place, self.values.observe(tensor))
+        elif role == PARAMETER and call.kind is Kind.COMPILED:
+            with self.lock:
+                self.values.observe(tensor)  # before the function runs, which may write it
+
+    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
+        for place, tensor in tensors:
+            self.use(call, role, place, tensor)
+
+    def use_number(self, call: OpenCall, role: str, place: str, value: int) -> None:
+        if role == LOSS:
+            self._losses = [*self._losses[1 - MOST_LOSSES :], value]
+        elif self._keeps(call, role, place):
+            super().use_number(call, role, place, value)
+
+    def close(self, call: OpenCall, arguments: str | None = None) -> None:
+        if call.kind is not Kind.OPTIMIZER:
+            return
+        losses, self._losses = self._losses, []
+        for number, loss in enumerate(losses):
+            super().use_number(call, LOSS, f"loss.{number}", loss)
+        super().close(call, arguments)
+
+    def unobserved(self, reason: str, count: int = 1) -> None:
+        if reason == NOT_LOOKED_INTO:  # what else nobody looks into is no update
+            super().unobserved(reason, count)
+
+    def make_part(self, **known: Any) -> Part:
+        part = super().make_part(**known)
+        self._waiting |= {row.id: row for row in part.values}
+        used = {value for _, _, _, value in part.uses}
+        part.values = [row for number, row in self._waiting.items() if number in used]
+        still = {*self.values.known(), *self._losses} - used
+        self._waiting = {number: row for number, row in self._waiting.items() if number in still}
+        return part
+
+    def _keeps(self, call: OpenCall, role: str, place: str) -> bool:
+        return call.kind is Kind.OPTIMIZER and role in _KEPT and self._wants(place)
+
+    def _wants(self, name: str) -> bool:
+        chosen = not self._only or _fits(self._only, name)
+        return chosen and not _fits(self._skip, name)
+
+
+def _fits(patterns: Sequence[str], name: str) -> bool:
+    return any(matches(pattern, name, name, name) for pattern in patterns)
