@@ -240,9 +240,7 @@ class Recorder:
                 return
             self.counts.recorded += 1
             self._calls.append(call)
-            is_long_ago = time.monotonic() - self._flushed >= PART_SECONDS
-            if is_long_ago or len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
-                self._flush(finishes_step=False)
+            self.flush_if_much()
 
     def unobserved(self, reason: str, count: int = 1) -> None:
         self.counts.unobserved[reason] = self.counts.unobserved.get(reason, 0) + count
@@ -345,6 +343,12 @@ class Recorder:
 
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
+
+    def flush_if_much(self) -> None:
+        """Hand over what there is, if there is much of it or it is old."""
+        is_long_ago = time.monotonic() - self._flushed >= PART_SECONDS
+        if is_long_ago or len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
+            self._flush(finishes_step=False)
 
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
