@@ -1,7 +1,7 @@
 """The recorder with TensorFlow's values, and steps as gradient tapes tell them."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tensorflow.python import pywrap_tfe
 
@@ -30,9 +30,15 @@ class TensorFlowRecorder(Recorder):
     """Keeps rows of calls that read and make eager tensors and variables."""
 
     values: TensorFlowValues
+    on_step: Callable[[], None]
+    """Called when it may have changed whether the running step is wanted; whoever listens sets it."""
 
     def make_values(self, around: Surroundings) -> TensorFlowValues:
         return TensorFlowValues(around.tensors, saver=around.saver, verify=around.settings.verify)
+
+    def _look_at_step(self) -> None:
+        super()._look_at_step()
+        self.on_step()
 
     def finish_step(self) -> None:
         super().finish_step()
