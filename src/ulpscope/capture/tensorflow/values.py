@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tensorflow.python.framework.dtypes import as_dtype
 
 from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.saving import PendingPlace
 from ulpscope.capture.recording.tensors import Placed, RowRef, StorageState
 from ulpscope.capture.recording.values import Recheck, ValueRow, ValueTable
 from ulpscope.capture.tensorflow.graphs.results import ObservedResults
@@ -28,6 +29,7 @@ from ulpscope.capture.tensorflow.tensors import (
     variable_dtype,
     word_of,
 )
+from ulpscope.numerics.dtypes import Bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -243,11 +245,8 @@ class TensorFlowValues(ValueTable):
                 self.unseen()
                 continue
             storage, version = self._held_in(read.variable) if read.variable else (self._new_storage(), 0)
-            strides, place = contiguous_strides(shape), None
-            if self._saver is not None and elements is not None:
-                array = elements.view(as_dtype(dtype).as_numpy_dtype).reshape(shape)
-                key = (0, 0, shape, strides, array.dtype, False, False)
-                place = self._saver.save(array, StorageState(storage, None, True), key)
+            strides = contiguous_strides(shape)
+            place = None if elements is None else self._saved(storage, elements, dtype, shape)
             self._keep(
                 ValueRow(
                     self.counts.values,
@@ -269,6 +268,13 @@ class TensorFlowValues(ValueTable):
             if place is not None:
                 saved()
         return list(range(first, self.counts.values))
+
+    def _saved(self, storage: int, elements: Bytes, dtype: str, shape: tuple[int, ...]) -> PendingPlace | None:
+        if self._saver is None:
+            return None
+        array = elements.view(as_dtype(dtype).as_numpy_dtype).reshape(shape)
+        key = (0, 0, shape, contiguous_strides(shape), array.dtype, False, False)
+        return self._saver.save(array, StorageState(storage, None, True), key)
 
     def _held_in(self, name: str) -> tuple[int, int]:
         """The storage and version of what a session's variable holds, as a graph has read it."""

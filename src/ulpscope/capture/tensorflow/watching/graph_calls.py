@@ -25,7 +25,7 @@ from ulpscope.capture.tensorflow.watching.graph_plans import (
     is_tensor,
 )
 from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, PREFIX, Op
-from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol
+from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol, outermost_first
 from ulpscope.records.enums import MAKING_ROLES, Kind, Level, Phase, Role
 
 SESSION_RUN = "tf.compat.v1.Session.run"
@@ -115,7 +115,7 @@ class _Planner:
             self._unobserved[NOT_COMPUTED] += 1
             return
         parent: PlannedCall | None = None
-        for scope in _outermost_first(known.written.scope if known is not None else None):
+        for scope in outermost_first(known.written.scope if known is not None else None):
             assert known is not None
             parent = self._inside(scope, parent, (run, known.prefix, frame, turn), known, number)
             if scope.kind is Kind.OPTIMIZER and not self._looks_into_updates:
@@ -183,8 +183,7 @@ class _Planner:
         index = self._argument(number, node)
         given = None if index is None or not is_tensor(self._args[index]) else self._content(index)
         for record, result in outputs:
-            value = self._read(Read(record)) if given is None else given
-            self._note(number, place, result.slot, value)
+            self._note(number, place, result.slot, self._read(Read(record)) if given is None else given)
 
     def _note(self, number: int, place: int, slot: int, value: int) -> None:
         self._made[number, Source(place, slot)] = value
@@ -390,14 +389,6 @@ def content_of(made: Mapping[tuple[int, Source], int], graph: WrittenGraph, sour
     """The number of a result of a graph's; of a merge's the one that was read last."""
     known = [made.get((graph.graph.number, origin)) for origin in graph.graph.origins(source)]
     return max((value for value in known if value is not None), default=None)
-
-
-def _outermost_first(scope: Scope | None) -> list[Scope]:
-    found = []
-    while scope is not None:
-        found.append(scope)
-        scope = scope.outer
-    return found[::-1]
 
 
 BACKWARD_SCOPES = ("gradient_tape/", "gradients/")

@@ -164,7 +164,7 @@ class Kept:
 
 
 class Performance:
-    """One run, recorded as its plan has it."""
+    """One run, recorded as a plan has it."""
 
     def __init__(self, recorder: TensorFlowRecorder, call: OpenCall, args: Sequence[Any], kept: Kept) -> None:
         self.recorder = recorder
@@ -187,14 +187,13 @@ class Performance:
         return all(self.recorder.count_of(*stem) == count for stem, count in plan.bases.items())
 
     def record(self, plan: Plan, results: ObservedResults, order: NDArray[np.int64]) -> list[int]:
-        """Gives the numbers of the plan's contents; of those that were there before, from the end."""
+        """Gives the numbers of the plan's contents, by what the plan calls them."""
         recorder = self.recorder
         with recorder.lock:
             given: list[Any] = [None] * len(self.args)
             for argument in plan.given:
                 given[argument] = self._content(self.args[argument])
-            calls = self._calls(plan)
-            first = calls[0].id if calls else 0
+            calls, first = self._calls(plan)
             numbers = recorder.values.add_read(
                 plan.reads, results, order, first_call=first, saved=recorder.flush_if_much
             )
@@ -217,7 +216,8 @@ class Performance:
         values = self.recorder.values
         return values.known_content(given) if is_handle(given) else values.observe(given)
 
-    def _calls(self, plan: Plan) -> list[OpenCall]:
+    def _calls(self, plan: Plan) -> tuple[list[OpenCall], int]:
+        """And the id of the first."""
         recorder, root = self.recorder, self.call.id
         step, micro_step = recorder.steps.step, recorder.steps.micro_step
         here = self.call.stack if self.call.stack is not None else recorder.stacks.number(sys._getframe(), None)
@@ -261,7 +261,7 @@ class Performance:
             forward = self.kept.find(earlier.name, earlier.turn)
             assert forward is not None  # or the plan would not be this one
             calls[place].forward, calls[place].stack = forward.id, forward.stack
-        return calls
+        return calls, first
 
     def _names(self, plan: Plan) -> list[str]:
         before = self.recorder.count_all(plan.stems)
@@ -290,7 +290,9 @@ class Plans:
         self._plans: dict[tuple[Any, ...], tuple[Plan, ...]] = {}
 
     def find(self, key: tuple[Any, ...], performance: Performance) -> Plan | None:
-        plans = self._plans.pop(key, ())
+        plans = self._plans.pop(key, None)
+        if plans is None:
+            return None
         self._plans[key] = plans  # the last to be forgotten
         return next((plan for plan in plans if performance.fits(plan)), None)
 
