@@ -39,6 +39,8 @@ FOLDED_BEFORE = "folded before the graph ran"
 BODIES = (": function_body", ": xla")
 # What TensorFlow executes for us or for its own bookkeeping, and no callback is told of.
 HOUSEKEEPING = frozenset(("_EagerConst", "DestroyResourceOp", "DeleteIterator", "DeleteMemoryCache"))
+# Python's numbers become a constant, or an operand, which is no op: what casts them to its type is called by nobody.
+CONSTANT, CALL, CAST = "tf.constant", "TFE_Py_FastPathExecute_C", f"{EAGER}Cast"
 
 
 def executed(name: str) -> dict[str, dict[str, int]]:
@@ -87,12 +89,21 @@ def _outside_of_folding(events: Any, names: dict[int, str]) -> list[tuple[str, i
     """
     told: list[tuple[str, int]] = []
     folding: set[int] = set()
+    constant_ends = call_ends = -1
     running: list[tuple[int, int]] = []  # the executors that are at work, innermost last: end, number
     for number, event in enumerate(sorted(events, key=lambda event: (event.offset_ps, -event.duration_ps))):
         while running and running[-1][0] <= event.offset_ps:
             running.pop()
         name = names[event.metadata_id]
         inside = running[-1][1] if running else -1
+        if name == CONSTANT:
+            constant_ends = max(constant_ends, event.offset_ps + event.duration_ps)
+        elif name == CALL:
+            call_ends, called = event.offset_ps + event.duration_ps, len(told)
+        elif name == CAST and event.offset_ps < constant_ends:
+            continue
+        elif name.startswith(EAGER) and event.offset_ps < call_ends:
+            told[called:] = [one for one in told[called:] if one[0] != CAST]  # the last of a call is its own op
         if name == EXECUTOR:
             running.append((event.offset_ps + event.duration_ps, number))
         elif name.startswith(FOLDED):

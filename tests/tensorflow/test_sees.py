@@ -299,6 +299,43 @@ def test_a_capture_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not context.context().op_callbacks
 
 
+def test_ops_of_steps_that_nobody_wants_are_not_told_of(tmp_path: Path) -> None:
+    from tensorflow.python.eager import context
+
+    weight = tf.Variable(tf.ones(3))
+    optimizer = keras.optimizers.SGD(0.1)
+    told: list[int] = []
+
+    def train() -> None:
+        for _ in range(4):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weight * weight)
+            told.append(len(context.context().op_callbacks))
+            optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+
+    trace = captured(tmp_path / "t", train, steps=[1, 3])
+    assert told == [0, 1, 0, 1]
+    assert set(trace.calls().collect()["step"]) == {1, 3}
+
+
+def test_a_graph_that_was_made_in_a_step_that_nobody_wants_has_lines_and_gradients(tmp_path: Path) -> None:
+    weight = tf.Variable(tf.ones((3, 3)))
+    optimizer = keras.optimizers.SGD(0.1)
+
+    @tf.function
+    def step(x: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(x @ weight))
+        optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+
+    optimizer.build([weight])
+    trace = captured(tmp_path / "t", lambda: [step(tf.ones((2, 3))) for _ in range(3)], steps=[2])
+    calls = calls_of(trace, 2)
+    assert {"backward", "optimizer"} <= set(calls["kind"])
+    (tanh,) = calls.filter(calls["op"] == "tf.raw_ops.Tanh", calls["kind"] == "api").iter_rows(named=True)
+    assert any(frame.function == "step" for frame in trace.stack(tanh["stack"]))
+
+
 def test_an_error_of_the_script_reaches_it(tmp_path: Path) -> None:
     def fail() -> None:
         try:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ulpscope.capture.tensorflow.graphs.nodes import NotRead, ObservedGraph, Source, parse_graph
-from ulpscope.capture.tensorflow.graphs.results import RECORD, read_records
+from ulpscope.capture.tensorflow.graphs.results import RECORD, ObservedResults
 from ulpscope.numerics.summaries.compiled import native_summarizer
 from ulpscope.numerics.summaries.constants import ROW_LENGTH, SUM
 
@@ -85,7 +85,7 @@ def test_records_are_results_in_the_order_of_their_sequence() -> None:
     records["dims"][0, :2] = 6, 7
     records["row"][:, SUM] = 1.5, 2.5
     late = np.arange(3, dtype=np.uint8)
-    results = list(read_records(records, {1: "float32", 3: "int32"}, [late, None]))
+    results = list(ObservedResults(records, {1: "float32", 3: "int32"}, [late, None]))
     assert [(result.sequence, result.node, result.dtype, result.shape) for result in results] == [
         (5, 9, "int32", ()),
         (8, 4, "float32", (6, 7)),
@@ -93,6 +93,36 @@ def test_records_are_results_in_the_order_of_their_sequence() -> None:
     assert [batch.rows()[index][SUM] for batch, index in (result.summary for result in results)] == [2.5, 1.5]
     assert results[0].data is None
     assert results[1].data is late
+
+
+def executed(*of: tuple[int, int, int, int, int]) -> ObservedResults:
+    """Of runs, graphs, nodes, loops and turns, as they were read."""
+    records = np.zeros(len(of), RECORD)
+    records["sequence"] = np.arange(len(of))
+    for name, column in zip(("run", "graph", "node", "frame", "iteration"), zip(*of, strict=True), strict=True):
+        records[name] = column
+    return ObservedResults(records, {0: "float32"}, None)
+
+
+def test_the_same_executions_are_known_whatever_their_runs_and_their_order() -> None:
+    first = executed((70, 1, 4, 0, 0), (70, 1, 2, 9, 0), (70, 1, 2, 9, 1))
+    again = executed((-3, 1, 2, 9, 1), (-3, 1, 2, 9, 0), (-3, 1, 4, 0, 0))
+    places, what = first.order(in_sequence=False)
+    others, same = again.order(in_sequence=False)
+    assert what == same
+    assert (places.tolist(), others.tolist()) == ([1, 2, 0], [1, 0, 2])
+    assert first.order(in_sequence=True)[1] != again.order(in_sequence=True)[1]
+
+
+@pytest.mark.parametrize("other", [(5, 1, 3, 0, 0), (5, 1, 2, 9, 0), (6, 1, 2, 0, 0), (5, 2, 2, 0, 0)])
+def test_other_executions_are_told_apart(other: tuple[int, int, int, int, int]) -> None:
+    both = ((5, 1, 1, 0, 0), (5, 1, 2, 0, 0)), ((5, 1, 1, 0, 0), other)
+    one, two = (executed(*of).order(in_sequence=False)[1] for of in both)
+    assert one != two
+
+
+def test_the_outermost_graph_ends_last() -> None:
+    assert executed((5, 3, 1, 0, 0), (6, 4, 1, 0, 0), (5, 3, 2, 0, 0)).graphs == [4, 3]
 
 
 def test_a_row_fills_the_end_of_a_record() -> None:

@@ -54,16 +54,16 @@ class ReachCollector:
     def add(self, *, calls: pl.DataFrame, values: pl.DataFrame, tensors: pl.DataFrame) -> None:
         """Frames may lack columns, which are null then."""
         self._add("values", own=_ids(values, "id"), pointed=_ids(tensors, "value"))
-        # The row of a call that began earlier may come in this step.
-        own = calls.filter(pl.col("step") == self.step) if "step" in calls.columns else calls
-        self._add("calls", own=_ids(own, "id"), pointed=pl.concat([_ids(calls, "parent"), _ids(calls, "forward")]))
+        own = _ids(calls, "id")
+        if "step" in calls.columns:  # the row of a call that began earlier may come in this step
+            own = calls["id"].filter(calls["step"] == self.step).to_numpy()
+        self._add("calls", own=own, pointed=np.concatenate([_ids(calls, "parent"), _ids(calls, "forward")]))
 
-    def _add(self, rows: str, *, own: pl.Series, pointed: pl.Series) -> None:
+    def _add(self, rows: str, *, own: NDArray[np.int64], pointed: NDArray[np.int64]) -> None:
         # Ids grow: a later part has none below the first part's but those of calls that took long.
         if rows not in self._firsts and len(own):
-            self._firsts[rows] = int(own.min())  # type: ignore[arg-type]
-        earlier = pointed.unique().to_numpy()
-        earlier = earlier[earlier < self._firsts.get(rows, NO_CALL)]
+            self._firsts[rows] = int(own.min())
+        earlier = pointed[pointed < self._firsts.get(rows, NO_CALL)]
         self._found[rows] = np.union1d(self._found[rows], earlier)
 
     def reach(self) -> Reach:
@@ -81,9 +81,11 @@ def cover(ids: NDArray[np.int64]) -> IntRanges:
     return IntRanges(tuple(zip(lows.tolist(), highs.tolist(), strict=True)))
 
 
-def _ids(frame: pl.DataFrame, column: str) -> pl.Series:
-    found = frame[column] if column in frame.columns else pl.Series([], dtype=pl.Int64)
-    return found.cast(pl.Int64).drop_nulls()
+def _ids(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
+    if column not in frame.columns:
+        return np.empty(0, np.int64)
+    found = frame[column].cast(pl.Int64)
+    return (found.drop_nulls() if found.null_count() else found).to_numpy()
 
 
 # To learn where a step's calls begin, one of its files is opened. For ids of many steps, scanning all files is quicker.

@@ -249,9 +249,7 @@ class Recorder:
                 return
             self.counts.recorded += 1
             self._calls.append(call)
-            is_long_ago = time.monotonic() - self._flushed >= PART_SECONDS
-            if is_long_ago or len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
-                self._flush(finishes_step=False)
+            self.flush_if_much()
 
     def unobserved(self, reason: str, count: int = 1) -> None:
         self.counts.unobserved[reason] = self.counts.unobserved.get(reason, 0) + count
@@ -364,6 +362,12 @@ class Recorder:
     def _throws_data(self) -> bool:
         """Whether data goes with the step in which it was met."""
         return self.settings.watch is Watch.OVERFLOW and self.settings.overflow.ring > 0
+
+    def flush_if_much(self) -> None:
+        """Hand over what there is, if there is much of it or it is old."""
+        is_long_ago = time.monotonic() - self._flushed >= PART_SECONDS
+        if is_long_ago or len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
+            self._flush(finishes_step=False)
 
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES

@@ -140,6 +140,8 @@ def series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) ->
     # Of lists there are few that differ, and polars takes each by itself.
     numbers: dict[Any, int] = {}
     index = [numbers.setdefault(item, len(numbers)) for item in column]
+    if len(numbers) == 1:
+        return pl.Series(name, list(numbers), dtype=dtype).new_from_index(0, len(column))
     return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
 
 
@@ -159,24 +161,30 @@ def shard_columns(shards: Sequence[Any]) -> list[pl.Series]:
 
 def spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:
     """Summary columns over all values, null for those without a summary."""
-    rows = np.flatnonzero(having)
-    plain: list[pl.Series] = []
-    nulls: list[pl.Expr] = []
-    for name, dtype in VALUE_SUMMARY.items():
-        column = summary[name]
-        if not column.valid.any():
-            plain.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, len(having)))
-            continue
-        entries = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
-        entries[rows] = column.values
-        plain.append(pl.Series(name, entries, dtype=dtype))
-        valid = np.zeros(len(having), dtype=np.bool_)
-        valid[rows] = column.valid
-        if not valid.all():
-            plain.append(pl.Series(f"{name} is there", valid))
-            nulls.append(pl.when(f"{name} is there").then(name).alias(name))
-    spread_out = pl.DataFrame(plain).with_columns(nulls)
-    return [spread_out.get_column(name) for name in VALUE_SUMMARY]
+    rows, count = np.flatnonzero(having), len(having)
+    alike: dict[bytes, list[str]] = {}
+    for name in VALUE_SUMMARY:
+        alike.setdefault(summary[name].valid.tobytes(), []).append(name)
+    found: dict[str, pl.Series] = {}
+    for names in alike.values():
+        valid = summary[names[0]].valid
+        there = pl.DataFrame(
+            [pl.Series(name, summary[name].values[valid], dtype=VALUE_SUMMARY[name]) for name in names]
+        )
+        found |= zip(names, _at(there, rows[valid], count), strict=True)
+    return [found[name] for name in VALUE_SUMMARY]
+
+
+def _at(frame: pl.DataFrame, rows: NDArray[np.int64], count: int) -> list[pl.Series]:
+    """The columns of a frame at these rows of so many, null at all others."""
+    if len(rows) == count:
+        return frame.get_columns()
+    if not len(rows):
+        return [pl.Series(name, [None], dtype=dtype).new_from_index(0, count) for name, dtype in frame.schema.items()]
+    places: list[int | None] = [None] * count
+    for place, row in enumerate(rows.tolist()):
+        places[row] = place
+    return frame.select(pl.all().gather(pl.Series(places, dtype=pl.UInt32))).get_columns()
 
 
 def digests_of(values: Sequence[ValueRow]) -> dict[int, int]:

@@ -66,7 +66,9 @@ class StepWriter:
         totals, size = self._totals, 0
         # A step that is written up to its last call has nothing to add at its end.
         if not totals or not all(table.is_empty() for table in tables.values()):
-            size = self._writer.write_part(step, **tables | {"calls": tables["calls"].sort("id")})
+            calls = tables["calls"]
+            in_order = calls if calls["id"].is_sorted() else calls.sort("id")
+            size = self._writer.write_part(step, **tables | {"calls": in_order})
             totals.update({name: tables[name].height for name in ("calls", "values", "tensors")}, parts=1)
             if tables["values"].height:
                 totals.setdefault("first_value", tables["values"]["id"][0])

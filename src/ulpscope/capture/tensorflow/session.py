@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
-from tensorflow.python.framework import op_callbacks
 from tensorflow.python.training import optimizer as v1_optimizer
 
 from ulpscope.capture.events import EventLog
@@ -27,7 +26,7 @@ from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.capture.tensorflow.watching.keras import PACKAGES as KERAS
 from ulpscope.capture.tensorflow.watching.keras import KerasWatcher
 from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
-from ulpscope.capture.tensorflow.watching.ops import OpWatcher
+from ulpscope.capture.tensorflow.watching.ops import Listening, OpWatcher
 from ulpscope.capture.tensorflow.watching.optimizers import OptimizerWatcher
 from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
@@ -70,6 +69,7 @@ class Session(session.Session):
         super().__init__(settings, events=events)
         tracer = Tracer(self.recorder)
         self._ops = OpWatcher(self.recorder, self.scopes, tracer, is_here=self.is_here)
+        self._listening = Listening(self._ops, is_here=self.is_here)
         self._gradients = GradientWatcher(self, self.recorder, self._ops, tracer)
         self._layers = LayerWatcher(self, self.recorder, tracer)
         paths = self._layers.paths
@@ -108,11 +108,10 @@ class Session(session.Session):
         self._keras.install()
         self._gradients.install()
         self._entries.install()
-        op_callbacks.add_op_callback(self._ops)
+        self._listening.install()
 
     def uninstall(self) -> None:
-        if self._ops in context.context().op_callbacks:
-            op_callbacks.remove_op_callback(self._ops)
+        self._listening.uninstall()
         self._entries.uninstall()
         self._gradients.uninstall()
         self._keras.uninstall()

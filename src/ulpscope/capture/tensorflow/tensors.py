@@ -80,6 +80,7 @@ def describe(tensor: Any) -> Described:
     return Described(word_of(tensor.dtype), shape, (), device_word(tensor), "strided", False)
 
 
+@lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of elements that lie one after the other, counted in elements."""
     strides: list[int] = []

@@ -4,16 +4,19 @@ Eager tensors need no watching: what is known of one holds for good. It is forgo
 costs at most another summary.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tensorflow.python.framework.dtypes import as_dtype
 
 from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.saving import PendingPlace
 from ulpscope.capture.recording.tensors import Placed, RowRef, StorageState
 from ulpscope.capture.recording.values import Recheck, ValueRow, ValueTable
-from ulpscope.capture.tensorflow.graphs.results import ObservedResult
+from ulpscope.capture.tensorflow.graphs.results import ObservedResults
 from ulpscope.capture.tensorflow.tensors import (
     RESOURCE,
     Array,
@@ -26,6 +29,7 @@ from ulpscope.capture.tensorflow.tensors import (
     variable_dtype,
     word_of,
 )
+from ulpscope.numerics.dtypes import Bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +42,17 @@ class _Variable:
     value: int | None = None
     """The number of its content, if that is known."""
     writer: int | None = None
+
+
+class Read(NamedTuple):
+    """A content that a graph makes known whenever it runs."""
+
+    record: int
+    """Its place in the order of the results; -1 if nobody has read it."""
+    producer: int | None = None
+    """The place of the call that makes it, among the graph's."""
+    variable: str | None = None
+    """The session's variable that holds it."""
 
 
 class TensorFlowValues(ValueTable):
@@ -104,14 +119,6 @@ class TensorFlowValues(ValueTable):
         if variable is not None:
             variable.writes += 1
             variable.value = number
-
-    def add_held(self, result: ObservedResult, name: str) -> int:
-        """The number of what a session's variable holds, as a graph has read it."""
-        held = self._held.get(name)
-        if held is None:
-            held = self._held[name] = _Variable(self._new_storage(), None)
-        held.writes += 1
-        return self.add_observed(result, None, storage=held.storage, version=held.writes)
 
     def known_content(self, handle: Any) -> int | None:
         """The number of what a variable held at the last time that it was looked at, if nobody has written it since."""
@@ -225,34 +232,62 @@ class TensorFlowValues(ValueTable):
             )
         )
 
-    def add_observed(
-        self, result: ObservedResult, producer: int | None, *, storage: int | None = None, version: int = 0
-    ) -> int:
-        """The number of a result that was read, and summarised, inside of a graph."""
-        strides = contiguous_strides(result.shape)
-        storage, place = self._new_storage() if storage is None else storage, None
-        if self._saver is not None and result.data is not None:
-            array = result.data.view(as_dtype(result.dtype).as_numpy_dtype).reshape(result.shape)
-            key = (0, 0, array.shape, strides, array.dtype, False, False)
-            place = self._saver.save(array, StorageState(storage, None, True), key)
-        self.counts.made += 1
-        return self._keep(
-            ValueRow(
-                self.counts.values,
-                storage,
-                version,
-                producer,
-                result.dtype,
-                result.shape,
-                strides,
-                "cpu",
-                "strided",
-                False,
-                True,
-                result.summary,
-                place,
+    def add_read(
+        self,
+        reads: Sequence[Read],
+        results: ObservedResults,
+        order: NDArray[np.int64],
+        *,
+        first_call: int,
+        saved: Callable[[], None],
+    ) -> list[int]:
+        """Numbers of contents that were read, and summarised, inside of a graph; `saved` hears when one was saved."""
+        first, batch = self.counts.values, results.rows
+        records = order[[read.record for read in reads]] if reads else order[:0]
+        dtypes, shapes, data = results.dtypes(records), results.shapes(records), results.data(records)
+        for read, record, dtype, shape, elements in zip(reads, records.tolist(), dtypes, shapes, data, strict=True):
+            if read.record < 0:
+                self.unseen()
+                continue
+            storage, version = self._held_in(read.variable) if read.variable else (self._new_storage(), 0)
+            strides = contiguous_strides(shape)
+            place = None if elements is None else self._saved(storage, elements, dtype, shape)
+            self._keep(
+                ValueRow(
+                    self.counts.values,
+                    storage,
+                    version,
+                    None if read.producer is None else first_call + read.producer,
+                    dtype,
+                    shape,
+                    strides,
+                    "cpu",
+                    "strided",
+                    False,
+                    True,
+                    (batch, record),
+                    place,
+                )
             )
-        )
+            self.counts.made += 1
+            if place is not None:
+                saved()
+        return list(range(first, self.counts.values))
+
+    def _saved(self, storage: int, elements: Bytes, dtype: str, shape: tuple[int, ...]) -> PendingPlace | None:
+        if self._saver is None:
+            return None
+        array = elements.view(as_dtype(dtype).as_numpy_dtype).reshape(shape)
+        key = (0, 0, shape, contiguous_strides(shape), array.dtype, False, False)
+        return self._saver.save(array, StorageState(storage, None, True), key)
+
+    def _held_in(self, name: str) -> tuple[int, int]:
+        """The storage and version of what a session's variable holds, as a graph has read it."""
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = _Variable(self._new_storage(), None)
+        held.writes += 1
+        return held.storage, held.writes
 
     def _add_opaque(self, local: Any, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1

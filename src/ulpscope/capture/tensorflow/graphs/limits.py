@@ -12,3 +12,11 @@ MAX_DIMS = 12
 
 KEPT_CONSTANT_BYTES = 1024
 """A larger constant's content is not kept with the graph: it is a result like others, and was read."""
+
+PLANS = 64
+"""Ways in which graphs have run whose plans are kept: each about 1 MB for a step of 700 nodes. A training has two or
+three; one whose loops turn, or whose branches go, in more ways has plans made anew."""
+
+PLANS_OF_A_KIND = 4
+"""Plans of runs that execute the same after other graphs of the step: the first of several calls of a function has none
+before it, all others have."""

@@ -10,14 +10,17 @@ observer.graphs()[result.graph].nodes[result.node]
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from ulpscope.capture.tensorflow.graphs.loading import load, readable_dtypes
 from ulpscope.capture.tensorflow.graphs.nodes import ObservedGraph, parse_graph
-from ulpscope.capture.tensorflow.graphs.results import RECORD, ObservedResult, copy_data, read_records
+from ulpscope.capture.tensorflow.graphs.results import RECORD, ObservedResults, copy_data
+from ulpscope.numerics.dtypes import Bytes
 
 _NOTHING, _ROWS, _ROWS_AND_DATA = range(3)
 _PARTS = ("function", "device", "definition", "options", "left_out")
@@ -55,16 +58,22 @@ class GraphObserver:
         """Results are not read from now on; what was read can still be taken."""
         self._library.ulpscope_want(_NOTHING)
 
-    def drain(self) -> list[ObservedResult]:
-        """What was read since the last time, in order. Waits for kernels that are reading."""
+    def drain(self) -> ObservedResults:
+        """What was read since the last time. Waits for kernels that are reading."""
         library = self._library
         records = np.empty(library.ulpscope_detach(), RECORD)
         library.ulpscope_copy(records.ctypes.data)
-        data = [copy_data(address, nbytes) for address, nbytes in records[["data", "nbytes"]].tolist()]
-        for address, nbytes in records[["data", "nbytes"]].tolist():
+        return ObservedResults(records, readable_dtypes(), self._take_data(records))
+
+    def _take_data(self, records: NDArray[Any]) -> list[Bytes | None] | None:
+        if not records["data"].any():
+            return None
+        waiting = records[["data", "nbytes"]].tolist()
+        data = [copy_data(address, nbytes) for address, nbytes in waiting]
+        for address, nbytes in waiting:
             if address:
-                library.ulpscope_let_go(address, nbytes)
-        return list(read_records(records, readable_dtypes(), data))
+                self._library.ulpscope_let_go(address, nbytes)
+        return data
 
     def graphs(self) -> list[ObservedGraph]:
         """All graphs that were prepared, by number."""

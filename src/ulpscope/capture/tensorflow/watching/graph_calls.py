@@ -1,20 +1,31 @@
-"""One run of a graph: a call for each node, inside of the layers, gradients and updates that the script made it in."""
+"""How the runs of a graph become calls, one for each node, inside of the layers, gradients and updates that the script
+made them in: a plan, made of a run's results, for all runs that execute the same nodes.
+"""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ulpscope.capture.recording.calls import INPUT, OUTPUT, PARAMETER, ModuleScope, OpenCall
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.capture.recording.calls import INPUT, OUTPUT, PARAMETER, ModuleScope
 from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, Source
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
-from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
-from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
+from ulpscope.capture.tensorflow.values import Read
 from ulpscope.capture.tensorflow.watching.graph_nodes import ARGUMENTS, CONSTANTS, Known, WrittenGraph
 from ulpscope.capture.tensorflow.watching.graph_order import Execution
+from ulpscope.capture.tensorflow.watching.graph_plans import (
+    ROOT,
+    Closing,
+    Earlier,
+    Performance,
+    Plan,
+    PlannedCall,
+    is_tensor,
+)
 from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, PREFIX, Op
-from ulpscope.capture.tensorflow.watching.optimizers import settings_of
-from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol
+from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol, outermost_first
 from ulpscope.records.enums import MAKING_ROLES, Kind, Level, Phase, Role
 
 SESSION_RUN = "tf.compat.v1.Session.run"
@@ -34,112 +45,145 @@ _Instance = tuple[int, str, int, int, Scope]
 """A scope in a run of a graph: the run, the prefix of its nodes' names, the loop and its turn."""
 
 
-@dataclass(slots=True)
-class Kept:
-    """What a run of a graph leaves to the next one of the same step."""
+def make_plan(
+    performance: Performance,
+    graphs: Mapping[int, WrittenGraph],
+    executions: Iterable[tuple[Execution, list[ObservedResult]]],
+    order: NDArray[np.int64],
+) -> Plan:
+    """Of a run that has executed these, the outermost graph last. Results are told by their places in an order."""
+    places = np.argsort(order).tolist()
+    planner = _Planner(performance, graphs)
+    for execution, outputs in executions:
+        planner.add(execution, [(places[result.row], result) for result in outputs])
+    return planner.plan()
 
-    calls: dict[str, list[OpenCall]] = field(default_factory=lambda: defaultdict(list))
-    """Calls of ops by their names, of which gradients may still be asked."""
-    updated: set[int] = field(default_factory=set)
-    """Handles of variables whose content after the run is told."""
 
+class _Planner:
+    """Makes a plan of what one run of a graph, and of those that it calls, has computed."""
 
-class GraphRun:
-    """Makes calls of what one run of a graph, and of those that it calls, has computed."""
-
-    def __init__(
-        self,
-        recorder: TensorFlowRecorder,
-        graphs: Mapping[int, WrittenGraph],
-        call: OpenCall,
-        args: Sequence[Any],
-        kept: Kept,
-    ) -> None:
-        self._recorder = recorder
+    def __init__(self, performance: Performance, graphs: Mapping[int, WrittenGraph]) -> None:
+        self._recorder = performance.recorder
+        self._call = call = performance.call
+        self._args = args = performance.args
+        self._kept = performance.kept
         self._graphs = graphs
-        self._call = call
-        self._args = args
-        self._kept = kept
-        self._looks_into_updates = recorder.settings.level is Level.KERNEL
+        self._root = list(graphs)[-1]
+        """The number of the outermost graph, which is given the arguments."""
+        self._looks_into_updates = self._recorder.settings.level is Level.KERNEL
         self._made: dict[tuple[int, Source], int] = {}
         self._history: dict[tuple[int, Source], list[int]] = defaultdict(list)
         """All that a node has made, in the turns of a loop."""
-        self._opened: dict[_Instance, OpenCall] = {}
+        self._opened: dict[_Instance, PlannedCall] = {}
         self._latest: dict[Scope, tuple[_Instance, int]] = {}
         """The last instance of each scope, and the number of the graph that it was met in."""
-        self._calls: dict[tuple[str, str], list[OpenCall]] = defaultdict(list)
+        self._calls: dict[tuple[str, str], list[int]] = defaultdict(list)
         """Calls of ops by prefix and name."""
-        self._before = self._held_before()
         self._is_session = not args and call.op == SESSION_RUN
         self._names: dict[int, str] = {}
         """Own names of a session's variables, by their contents."""
         self._variables: dict[str, int] = {}
         """Contents of a session's variables, by name, as the run has read them."""
+        self._places = {id(one): place for place, one in enumerate(args)}
+        self._given: set[int] = set()
+        """Arguments whose contents are used."""
+        self._all: list[PlannedCall] = []
+        self._nodes: list[int] = []
+        self._backwards: list[tuple[int, Earlier]] = []
+        self._earlier: dict[tuple[str, int | None], Earlier] = {}
+        self._stems: Counter[tuple[str, str]] = Counter()
+        self._bases: dict[tuple[str, str], int] = {}
+        self._reads: list[Read] = []
+        self._uses: list[tuple[int, str, str, int]] = []
+        self._unobserved: Counter[str] = Counter()
 
-    def record(self, execution: Execution, outputs: list[ObservedResult]) -> None:
-        """A node was executed."""
+    def add(self, execution: Execution, outputs: list[tuple[int, ObservedResult]]) -> None:
+        """A node was executed; what it gave has places in the order of all results."""
         run, number, place, frame, turn = execution
         graph = self._graphs[number]
         node, known = graph.graph.nodes[place], graph.known[place]
         if node.op in CONSTANTS or node.op in ARGUMENTS:
             self._keep(number, place, outputs, node)
-            self._recorder.unobserved(NOT_COMPUTED)
+            self._unobserved[NOT_COMPUTED] += 1
             return
         if place in graph.rewritten:
-            self._recorder.unobserved(REWRITTEN)
+            self._unobserved[REWRITTEN] += 1
             return
         held = self._held_by(graph, place, outputs)
         if held is not None:
-            self._note(number, place, outputs[0].slot, held)
-            self._recorder.unobserved(NOT_COMPUTED)
+            self._note(number, place, outputs[0][1].slot, held)
+            self._unobserved[NOT_COMPUTED] += 1
             return
-        parent = self._call
-        for scope in _outermost_first(known.written.scope if known is not None else None):
+        parent: PlannedCall | None = None
+        for scope in outermost_first(known.written.scope if known is not None else None):
             assert known is not None
             parent = self._inside(scope, parent, (run, known.prefix, frame, turn), known, number)
             if scope.kind is Kind.OPTIMIZER and not self._looks_into_updates:
-                for result in outputs:  # what the script reads of an update, a norm it was clipped by
-                    self._note(number, place, result.slot, self._recorder.values.add_observed(result, None))
-                self._recorder.unobserved(INSIDE_OPTIMIZER)
+                for record, result in outputs:  # what the script reads of an update, a norm it was clipped by
+                    self._note(number, place, result.slot, self._read(Read(record)))
+                self._unobserved[INSIDE_OPTIMIZER] += 1
                 return
-        self._record_node(graph, place, outputs, parent)
+        self._add_node(graph, place, outputs, parent)
 
-    def close(self) -> None:
+    def plan(self) -> Plan:
         """All nodes have been told: what scopes read and make is known, and what variables hold."""
-        for graph in self._graphs.values():
-            self._note_assigned(graph)
-        for (_, prefix, _, _, scope), call in self._opened.items():
-            if call.wanted:
-                self._use_symbols(scope, call, prefix)
-                self._use_held(scope, call)
-            optimizer = None if scope.optimizer is None else scope.optimizer()
-            self._recorder.close(call, scope.arguments if optimizer is None else settings_of(optimizer))
+        assigned = self._assigned()
+        closings = [
+            self._closing(scope, call, prefix) for (_, prefix, _, _, scope), call in self._opened.items() if call.wanted
+        ]
+        named: dict[str, list[int]] = defaultdict(list)
         for (_, name), calls in self._calls.items():
-            self._kept.calls[name] += calls
+            named[name] += calls
+        for graph in self._graphs.values():
+            self._unobserved.update(graph.not_told)
+        return Plan(
+            calls=self._all,
+            nodes=self._nodes,
+            backwards=self._backwards,
+            stems=self._stems,
+            bases=self._bases,
+            earlier=list(self._earlier.values()),
+            reads=self._reads,
+            given=sorted(self._given),
+            uses=self._uses,
+            assigned=assigned,
+            closings=closings,
+            unobserved=self._unobserved,
+            named=named,
+            made=self._made,
+        )
 
-    def _note_assigned(self, graph: WrittenGraph) -> None:
+    def _assigned(self) -> dict[int, int]:
         """A variable that was assigned holds what it was given, which some node has made."""
+        graph, found = self._graphs[self._root], dict[int, int]()
         for source, place in graph.assigned.items():
-            handle = self._argument(graph.graph.nodes[source])
+            index = self._argument(self._root, graph.graph.nodes[source])
             value = self._value(graph, graph.graph.nodes[place].inputs[1])
-            if handle is not None and value is not None and id(handle) not in self._kept.updated:
-                self._recorder.values.holds(handle, value)
-                self._kept.updated.add(id(handle))
+            if index is not None and value is not None:
+                found.setdefault(index, value)
+        return found
 
-    def _held_before(self) -> dict[int, int]:
-        """Contents of variables when the graph began, by their handles."""
-        values = self._recorder.values
-        held = ((id(one), values.known_content(one)) for one in self._args if _is_handle(one))
-        return {handle: content for handle, content in held if content is not None}
+    def _content(self, argument: int) -> int:
+        """Of what the graph is given: a number below zero."""
+        self._given.add(argument)
+        return argument - len(self._args)
 
-    def _keep(self, number: int, place: int, outputs: list[ObservedResult], node: GraphNode) -> None:
+    def _held(self, handle: Any) -> int | None:
+        """What a variable held when the graph began."""
+        argument = self._places.get(id(handle))
+        known = argument is not None and self._recorder.values.known_content(handle) is not None
+        return self._content(argument) if argument is not None and known else None
+
+    def _read(self, read: Read) -> int:
+        self._reads.append(read)
+        return len(self._reads) - 1
+
+    def _keep(self, number: int, place: int, outputs: list[tuple[int, ObservedResult]], node: GraphNode) -> None:
         """A value that nobody computes: a constant, or what the graph was given, which is known already."""
-        values = self._recorder.values
-        given = self._argument(node)
-        for result in outputs:
-            is_known = isinstance(given, EAGER) and given.dtype is not RESOURCE
-            value = values.observe(given) if is_known else values.add_observed(result, None)
-            self._note(number, place, result.slot, value)
+        index = self._argument(number, node)
+        given = None if index is None or not is_tensor(self._args[index]) else self._content(index)
+        for record, result in outputs:
+            self._note(number, place, result.slot, self._read(Read(record)) if given is None else given)
 
     def _note(self, number: int, place: int, slot: int, value: int) -> None:
         self._made[number, Source(place, slot)] = value
@@ -147,15 +191,16 @@ class GraphRun:
         if len(history) < MANY:
             history.append(value)
 
-    def _argument(self, node: GraphNode) -> Any:
-        if node.op not in ARGUMENTS:
+    def _argument(self, number: int, node: GraphNode) -> int | None:
+        """Which of the arguments a node gives; those of a function that the graph calls are others."""
+        if node.op not in ARGUMENTS or number != self._root:
             return None
-        index = node.definition.attr["index"].i
-        return self._args[index] if index < len(self._args) else None
+        index = int(node.definition.attr["index"].i)
+        return index if index < len(self._args) else None
 
     def _inside(
-        self, scope: Scope, parent: OpenCall, where: tuple[int, str, int, int], known: Known, number: int
-    ) -> OpenCall:
+        self, scope: Scope, parent: PlannedCall | None, where: tuple[int, str, int, int], known: Known, number: int
+    ) -> PlannedCall | None:
         """The call that a scope is, in which a node was executed; one that is no call leaves its parent."""
         if scope.graph != known.written.graph and scope in self._latest:
             outer = self._opened[self._latest[scope][0]]  # of a loop's body, inside of it
@@ -163,63 +208,108 @@ class GraphRun:
         instance = (*where, scope)
         found = self._opened.get(instance)
         if found is None:
-            opened = self._open(scope, parent, where)
+            opened = self._open_scope(scope, parent, where)
             if opened is None:
                 return parent
             found = self._opened[instance] = opened
             self._latest[scope] = instance, number
         return found if scope.holds else parent
 
-    def _open(self, scope: Scope, parent: OpenCall, where: tuple[int, str, int, int]) -> OpenCall | None:
-        recorder = self._recorder
+    def _open_scope(
+        self, scope: Scope, parent: PlannedCall | None, where: tuple[int, str, int, int]
+    ) -> PlannedCall | None:
         if scope.kind is Kind.BACKWARD:
-            forward = self._forward(scope, where)
-            return None if forward is None else recorder.open_backward(Kind.BACKWARD, forward)
-        place = ModuleScope(scope.module, scope.module_class)
-        stack = self._call.stack if scope.stack is None else scope.stack
-        phase = scope.phase or self._call.phase
-        return recorder.open(scope.kind, scope.op, place, parent=parent.id, phase=phase, stack=stack)
+            return self._open_backward(scope, where)
+        place = ModuleScope(scope.module, scope.module_class, scope.stack)
+        return self._open(scope.kind, scope.op, place, scope.phase or self._call.phase, parent=parent)
 
-    def _forward(self, scope: Scope, where: tuple[int, str, int, int]) -> OpenCall | None:
-        """The call whose gradient a scope is. Gradients of a loop's turns come in the opposite order."""
+    def _open_backward(self, scope: Scope, where: tuple[int, str, int, int]) -> PlannedCall | None:
+        """Gradients of a loop's turns come in the opposite order."""
         assert scope.forward is not None
         _, prefix, frame, turn = where
         calls = self._calls.get((prefix, scope.forward))
         if calls is None:
             named = [found for (_, name), found in self._calls.items() if name == scope.forward]
-            calls = named[0] if len(named) == 1 else self._kept.calls.get(scope.forward) if not named else None
+            if not named:
+                return self._open_backward_of_earlier(scope.forward, turn if frame else None)
+            calls = named[0] if len(named) == 1 else None
         if not calls:
             return None
-        return calls[max(len(calls) - 1 - turn, 0)] if frame else calls[-1]
+        forward = self._all[calls[max(len(calls) - 1 - turn, 0)] if frame else calls[-1]]
+        place = ModuleScope(forward.module, forward.module_class, forward.stack)
+        call = self._open(Kind.BACKWARD, forward.op, place, Phase.BACKWARD, wanted=forward.wanted)
+        call.forward = forward.place
+        return call
 
-    def _record_node(self, graph: WrittenGraph, place: int, outputs: list[ObservedResult], parent: OpenCall) -> None:
-        node, known, recorder = graph.graph.nodes[place], graph.known[place], self._recorder
+    def _open_backward_of_earlier(self, name: str, turn: int | None) -> PlannedCall | None:
+        earlier = self._earlier.setdefault((name, turn), self._kept.about(name, turn))
+        if earlier.about is None:
+            return None
+        op, module, module_class, wanted = earlier.about
+        call = self._open(Kind.BACKWARD, op, ModuleScope(module, module_class), Phase.BACKWARD, wanted=wanted)
+        self._backwards.append((call.place, earlier))
+        return call
+
+    def _open(
+        self,
+        kind: Kind,
+        op: str,
+        scope: ModuleScope,
+        phase: Phase,
+        *,
+        parent: PlannedCall | None = None,
+        called: str | None = None,
+        wanted: bool | None = None,
+    ) -> PlannedCall:
+        stem = called or op
+        key = phase.value, stem
+        if key not in self._bases:
+            self._bases[key] = self._recorder.count_of(*key)
+        number = self._stems[key]
+        self._stems[key] += 1
+        if wanted is None:
+            wanted = self._recorder.wants(op, scope.path, f"{stem}.{self._bases[key] + number}")
+        module, module_class = scope.path, scope.class_name
+        call = PlannedCall(len(self._all), kind, op, stem, number, module, module_class, phase, wanted=wanted)
+        call.stack = scope.stack
+        if kind is not Kind.BACKWARD:
+            call.parent = ROOT if parent is None else parent.place
+        self._all.append(call)
+        return call
+
+    def _add_node(
+        self, graph: WrittenGraph, place: int, outputs: list[tuple[int, ObservedResult]], parent: PlannedCall | None
+    ) -> None:
+        node, known = graph.graph.nodes[place], graph.known[place]
         written = None if known is None else known.written
-        scope = ModuleScope(parent.module, parent.module_class)
+        around = self._call if parent is None else parent
+        scope = ModuleScope(around.module, around.module_class)
         if written is not None and written.scope is not None and written.scope.module is not None:
             scope = ModuleScope(written.scope.module, written.scope.module_class)
-        elif self._is_session and parent is self._call and (written is None or written.phase is None):
+        elif self._is_session and parent is None and (written is None or written.phase is None):
             scope = ModuleScope(graph.name_scope(place), None)
+        scope.stack = None if written is None else written.stack
         phase = (written.phase if written is not None else None) or _phase_by_name(node) or self._call.phase
-        stack = self._call.stack if written is None or written.stack is None else written.stack
-        call = recorder.open(
-            Kind.API, PREFIX + node.op, scope, parent=parent.id, phase=phase, called=node.name, stack=stack
-        )
+        call = self._open(Kind.API, PREFIX + node.op, scope, phase, parent=parent, called=node.name)
         call.random = Op.of(node.op).is_random
         if known is not None and known.is_itself:
             for op in (known.op, *graph.fused.get(place, ())):
-                self._calls[known.prefix, op].append(call)
+                self._calls[known.prefix, op].append(call.place)
         number = graph.graph.number
-        for result in outputs:
-            self._note(number, place, result.slot, recorder.values.add_observed(result, call.id))
+        for record, result in outputs:
+            self._note(number, place, result.slot, self._read(Read(record, call.place)))
         if not call.wanted:
             return
         self._use_operands(graph, place, call)
-        for result in outputs:
-            recorder.use_number(call, OUTPUT, f"output.{result.slot}", self._made[number, Source(place, result.slot)])
-        recorder.close(call, graph.signature(place).text)
+        for _, result in outputs:
+            self._use(call, OUTPUT, f"output.{result.slot}", self._made[number, Source(place, result.slot)])
+        call.arguments = graph.signature(place).text
+        self._nodes.append(call.place)
 
-    def _held_by(self, graph: WrittenGraph, place: int, outputs: list[ObservedResult]) -> int | None:
+    def _use(self, call: PlannedCall, role: str, place: str, value: int) -> None:
+        self._uses.append((call.place, role, place, value))
+
+    def _held_by(self, graph: WrittenGraph, place: int, outputs: list[tuple[int, ObservedResult]]) -> int | None:
         """What is read of a variable before anything in the graph has written it: nobody computes that."""
         node = graph.graph.nodes[place]
         if node.op != "ReadVariableOp" or not node.inputs:
@@ -228,41 +318,41 @@ class GraphRun:
             return None
         owner = graph.graph.nodes[graph.graph.origins(node.inputs[0])[0].node]
         if owner.op == "VarHandleOp":
-            return self._variable(owner.definition.attr["shared_name"].s.decode() or owner.name, outputs[0])
-        handle = self._argument(owner)
-        return None if handle is None else self._before.get(id(handle))
+            return self._variable(owner.definition.attr["shared_name"].s.decode() or owner.name, outputs[0][0])
+        index = self._argument(graph.graph.number, owner)
+        return None if index is None else self._held(self._args[index])
 
-    def _variable(self, name: str, read: ObservedResult) -> int:
+    def _variable(self, name: str, record: int) -> int:
         """The content of a session's variable, which the run as a whole is given."""
         value = self._variables.get(name)
         if value is None:
-            value = self._variables[name] = self._recorder.values.add_held(read, name)
+            value = self._variables[name] = self._read(Read(record, variable=name))
             self._names[value] = name.rpartition("/")[2]
         return value
 
-    def _use_operands(self, graph: WrittenGraph, place: int, call: OpenCall) -> None:
+    def _use_operands(self, graph: WrittenGraph, place: int, call: PlannedCall) -> None:
         places = graph.signature(place).places
         if graph.graph.nodes[place].op == "ReadVariableOp":
             self._use_written(graph, place, call)
         for name, source in zip(places, graph.sources(place), strict=True):
             value = self._value(graph, source)
             if value is not None:
-                self._recorder.use_number(call, INPUT, name, value)
+                self._use(call, INPUT, name, value)
                 if value in self._names:
-                    self._recorder.use_number(call, PARAMETER, self._names[value], value)
+                    self._use(call, PARAMETER, self._names[value], value)
                 continue
             if not graph.is_unread(source):
                 continue
-            for number, inside in enumerate(self._kept_inside(graph, source) or [self._recorder.values.unseen()]):
-                self._recorder.use_number(call, INPUT, f"{name}.{number}", inside)
+            for number, inside in enumerate(self._kept_inside(graph, source) or [self._read(Read(-1))]):
+                self._use(call, INPUT, f"{name}.{number}", inside)
 
-    def _use_written(self, graph: WrittenGraph, place: int, call: OpenCall) -> None:
+    def _use_written(self, graph: WrittenGraph, place: int, call: PlannedCall) -> None:
         """What is read of a variable is made of what the graph has written into it before."""
         given = [source for writer in graph.writers_before(place) for source in graph.graph.nodes[writer].inputs[1:]]
         for number, source in enumerate(given[-MANY:]):
             value = self._value(graph, source)
             if value is not None:
-                self._recorder.use_number(call, INPUT, f"written.{number}", value)
+                self._use(call, INPUT, f"written.{number}", value)
 
     def _kept_inside(self, graph: WrittenGraph, source: Source) -> list[int]:
         """What was put into a list that is no tensor, and is none of its results."""
@@ -270,53 +360,35 @@ class GraphRun:
         found = [value for origin in graph.contents(source) for value in self._history.get((number, origin), ())]
         return sorted(set(found))[-MANY:]
 
-    def result(self, number: int, source: Source) -> int | None:
-        """The number of a result of a graph's."""
-        return self._value(self._graphs[number], source)
-
     def _value(self, graph: WrittenGraph, source: Source) -> int | None:
-        known = [self._made.get((graph.graph.number, origin)) for origin in graph.graph.origins(source)]
-        return max((value for value in known if value is not None), default=None)
+        return content_of(self._made, graph, source)
 
-    def _use_symbols(self, scope: Scope, call: OpenCall, prefix: str) -> None:
+    def _closing(self, scope: Scope, call: PlannedCall, prefix: str) -> Closing:
         graph = self._graphs[self._latest[scope][1]]
-        for use in scope.symbols:
-            value = self._symbol(graph, prefix, use.symbol)
-            if value is None and use.role in UNTOLD:
-                value = self._recorder.values.unseen()
-            if value is not None:
-                self._recorder.use_number(call, use.role, use.place, value)
+        uses: list[tuple[str, str, int | None]] = []
+        for symbol in scope.symbols:
+            value = self._symbol(graph, prefix, symbol.symbol)
+            if value is not None or symbol.role in UNTOLD:
+                uses.append((symbol.role, symbol.place, value))
+        for held in scope.held:
+            if held.role in MAKING_ROLES:
+                continue
+            handle = held.handle
+            content = self._variables.get(handle) if isinstance(handle, str) else self._held(handle)
+            if content is not None:
+                uses.append((held.role, held.place, content))
+        writes = [held for held in scope.held if held.role in MAKING_ROLES]
+        return Closing(call.place, uses, writes, scope.arguments, scope.optimizer)
 
     def _symbol(self, graph: WrittenGraph, prefix: str, symbol: Symbol) -> int | None:
         source = graph.source_of(prefix, symbol)
         return None if source is None else self._value(graph, source)
 
-    def _use_held(self, scope: Scope, call: OpenCall) -> None:
-        recorder = self._recorder
-        makes = [use for use in scope.held if use.role in MAKING_ROLES]
-        for use in scope.held:
-            content = (
-                self._variables.get(use.handle) if isinstance(use.handle, str) else self._before.get(id(use.handle))
-            )
-            if use.role not in MAKING_ROLES and content is not None:
-                recorder.use_number(call, use.role, use.place, content)
-        for use in makes:
-            recorder.values.wrote(use.handle, call.id)
-        for use in makes:
-            recorder.use(call, use.role, use.place, use.handle)
-            self._kept.updated.add(id(use.handle))
 
-
-def _outermost_first(scope: Scope | None) -> list[Scope]:
-    found = []
-    while scope is not None:
-        found.append(scope)
-        scope = scope.outer
-    return found[::-1]
-
-
-def _is_handle(one: Any) -> bool:
-    return isinstance(one, EAGER) and one.dtype is RESOURCE
+def content_of(made: Mapping[tuple[int, Source], int], graph: WrittenGraph, source: Source) -> int | None:
+    """The number of a result of a graph's; of a merge's the one that was read last."""
+    known = [made.get((graph.graph.number, origin)) for origin in graph.graph.origins(source)]
+    return max((value for value in known if value is not None), default=None)
 
 
 BACKWARD_SCOPES = ("gradient_tape/", "gradients/")

@@ -6,7 +6,7 @@ script, and what grappler has put in follows what it reads.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ulpscope.capture.tensorflow.graphs.nodes import ObservedGraph
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
@@ -18,7 +18,6 @@ MERGES = frozenset(("Merge", "RefMerge"))
 
 Execution = tuple[int, int, int, int, int]
 """Of a node, once: the run, the graph, the node, the loop and its turn."""
-Ranks = Callable[[int], list[int]]
 
 
 def ranks(graph: ObservedGraph, numbers: Mapping[int, int]) -> list[int]:
@@ -64,22 +63,24 @@ def ranks(graph: ObservedGraph, numbers: Mapping[int, int]) -> list[int]:
 
 
 def in_order(
-    results: list[ObservedResult], graphs: Mapping[int, ObservedGraph], ranks_of: Ranks
-) -> Iterator[tuple[Execution, list[ObservedResult]]]:
-    """Results of one execution of one node together; the turns of a loop one after the other."""
+    results: Iterable[ObservedResult], graphs: Mapping[int, ObservedGraph], places: Mapping[int, list[int]]
+) -> tuple[list[tuple[Execution, list[ObservedResult]]], set[int]]:
+    """Results of one execution of one node together; the turns of a loop one after the other.
+
+    `places` are the ranks of nodes by their graphs. And the numbers of graphs in which a loop runs inside of another:
+    their nodes keep the order in which they ran.
+    """
     groups: dict[Execution, list[ObservedResult]] = {}
     for result in results:
         key = (result.run, result.graph, result.node, result.frame, result.iteration)
         groups.setdefault(key, []).append(result)
     runs = {run: place for place, run in enumerate(dict.fromkeys(key[0] for key in groups))}
-    places = {number: ranks_of(number) for number in {key[1] for key in groups}}
     entries, nested = _loops(groups, graphs, places)
     ordered = sorted(
         enumerate(groups),
         key=lambda item: (runs[item[1][0]], item[1][1], *_place(item[0], item[1], places, entries, nested)),
     )
-    for _, key in ordered:
-        yield key, groups[key]
+    return [(key, groups[key]) for _, key in ordered], {number for _, number in nested}
 
 
 def _loops_of(graph: ObservedGraph) -> Iterator[tuple[int, set[int]]]:

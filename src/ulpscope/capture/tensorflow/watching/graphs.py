@@ -6,18 +6,31 @@ it, the tape's question, the optimizer's step.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ulpscope.capture.recording.calls import OpenCall, Scopes
 from ulpscope.capture.tensorflow.graphs.nodes import Source
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
+from ulpscope.capture.tensorflow.graphs.results import ObservedResults
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
-from ulpscope.capture.tensorflow.watching.graph_calls import GraphRun, Kept
+from ulpscope.capture.tensorflow.watching.graph_calls import content_of, make_plan
 from ulpscope.capture.tensorflow.watching.graph_nodes import WrittenGraph
 from ulpscope.capture.tensorflow.watching.graph_order import in_order
+from ulpscope.capture.tensorflow.watching.graph_plans import Kept, Performance, Plan, Plans
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.enums import Level, Save
+
+
+class Told(NamedTuple):
+    """The last run of a graph, with the numbers of its plan's contents."""
+
+    graph: WrittenGraph
+    plan: Plan
+    contents: Sequence[int]
 
 
 class GraphReader:
@@ -38,7 +51,10 @@ class GraphReader:
         self._is_reading = False
         self._graphs: dict[int, WrittenGraph] = {}
         self._kept = Kept()
-        self._last: tuple[GraphRun | None, WrittenGraph | None] = (None, None)
+        self._last: Told | None = None
+        self._plans = Plans()
+        self._nested: set[int] = set()
+        """Numbers of graphs in which loops run inside of loops: their nodes are told as they ran."""
 
     def prepare(self) -> None:
         """Before a graph runs: from now on, those that TensorFlow prepares can be read."""
@@ -60,20 +76,21 @@ class GraphReader:
 
     def forget_forwards(self) -> None:
         """No gradient will be asked of what was recorded until now."""
-        self._kept.calls.clear()
+        self._kept.clear()
 
     def result(self, place: int | str) -> int | None:
         """The number of what the last graph has given: the result of this index, or the tensor of this name."""
-        run, root = self._last
-        if run is None or root is None:
+        if self._last is None:
             return None
+        root, plan, contents = self._last
         if isinstance(place, int):
             source = root.results.get(place)
         else:
             name, _, slot = place.partition(":")
             node = root.places.get(name)
             source = None if node is None else Source(node, int(slot or 0))
-        return None if source is None else run.result(root.graph.number, source)
+        content = None if source is None else content_of(plan.made, root, source)
+        return None if content is None else contents[content]
 
     def has_told(self, handle: Any) -> bool:
         """Whether the last graph that was read has told what this variable holds after it."""
@@ -92,7 +109,7 @@ class GraphReader:
             return
         self._is_reading = True
         self._kept.updated.clear()
-        self._last = None, None
+        self._last = None
         recorder.guarded("graph", observer.drain)
         observer.begin(data=self._saves)
         try:
@@ -108,16 +125,32 @@ class GraphReader:
         results = observer.drain()
         if not results:
             self._recorder.unobserved(not_looked_into)
-        for number in {result.graph for result in results}:
+            return
+        numbers = results.graphs
+        for number in numbers:
             if number not in self._graphs:
                 made = self._tracer.written(graph)
                 self._graphs[number] = WrittenGraph(observer.graphs()[number], self._tracer, made)
-            for reason, count in self._graphs[number].not_told.items():
-                self._recorder.unobserved(reason, count)
-        run = GraphRun(self._recorder, self._graphs, call, args, self._kept)
-        if results:  # functions that are called from it end before it does
-            self._last = run, self._graphs[max(results, key=lambda result: result.sequence).graph]
-        observed = {number: written.graph for number, written in self._graphs.items()}
-        for execution, outputs in in_order(results, observed, lambda number: self._graphs[number].ranks):
-            run.record(execution, outputs)
-        run.close()
+        performance = Performance(self._recorder, call, args, self._kept)
+        plan, order = self._plan(performance, results, numbers)
+        self._last = Told(self._graphs[numbers[-1]], plan, performance.record(plan, results, order))
+
+    def _plan(
+        self, performance: Performance, results: ObservedResults, numbers: Sequence[int]
+    ) -> tuple[Plan, NDArray[np.int64]]:
+        """That of an earlier run that has executed the same, or a new one; with the order of results that it means."""
+        about, nests = performance.key(), not self._nested.isdisjoint(numbers)
+        order, executed = results.order(in_sequence=nests)
+        plan = self._plans.find((executed, about), performance)
+        if plan is not None:
+            return plan, order
+        graphs = {number: self._graphs[number] for number in numbers}
+        observed = {number: written.graph for number, written in graphs.items()}
+        ranks = {number: written.ranks for number, written in graphs.items()}
+        executions, nested = in_order(results, observed, ranks)
+        if nested and not nests:
+            self._nested |= nested
+            order, executed = results.order(in_sequence=True)
+        plan = make_plan(performance, graphs, executions, order)
+        self._plans.keep((executed, about), plan)
+        return plan, order

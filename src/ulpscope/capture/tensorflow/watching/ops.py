@@ -3,18 +3,21 @@
 Ops in a function's graph are told of when they are made, and are no calls yet: what made them is noted.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from tensorflow.core.framework import types_pb2
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.framework import dtypes, op_def_registry
+from tensorflow.python.eager import context
+from tensorflow.python.framework import dtypes, op_callbacks, op_def_registry, ops
 from tensorflow.python.framework.auto_control_deps_utils import RESOURCE_READ_OPS
 
 from ulpscope.capture.exceptions import is_interruption
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall, Scopes
+from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, RESOURCE, word_of
 from ulpscope.capture.tensorflow.watching.tracing import Tracer
@@ -152,6 +155,61 @@ class OpWatcher:
                 self._signatures.clear()
             self._signatures[key] = known
         return known
+
+
+class Listening:
+    """Has TensorFlow tell of ops: those that are executed while somebody wants them, and those of graphs at any time.
+
+    Graphs are made once. Each op that is executed eagerly takes a tenth more if it is told of, wanted or not.
+    """
+
+    def __init__(self, watcher: OpWatcher, *, is_here: Callable[[], bool]) -> None:
+        self._watcher = watcher
+        self._is_here = is_here
+        self._entry = Replacement(ops.Graph, "as_default", self._made)
+        watcher.recorder.on_step = self._look
+
+    def install(self) -> None:
+        self._entry.install()
+        self._look()
+
+    def uninstall(self) -> None:
+        self._entry.uninstall()
+        self._look()
+
+    @property
+    def _is_told(self) -> bool:
+        return self._watcher in context.context().op_callbacks
+
+    def _look(self) -> None:
+        """Where nothing is executed eagerly all ops are put into a graph."""
+        is_wanted = self._watcher.recorder.capturing or not context.executing_eagerly()
+        if (self._entry.is_on and is_wanted) == self._is_told:
+            return
+        if self._is_told:
+            op_callbacks.remove_op_callback(self._watcher)
+        else:
+            op_callbacks.add_op_callback(self._watcher)
+
+    def _made(self, entry: Replacement) -> Callable[..., Any]:
+        original = entry.original
+
+        def as_default(graph: Any) -> Any:
+            manager = original(graph)
+            needs_to_be_told = entry.is_on and self._is_here() and not self._is_told
+            return self._told(manager) if needs_to_be_told else manager
+
+        return as_default
+
+    @contextlib.contextmanager
+    def _told(self, manager: Any) -> Iterator[Any]:
+        with manager as graph:
+            context.context().add_op_callback(self._watcher)
+            try:
+                yield graph
+            finally:
+                if self._is_told:
+                    context.context().remove_op_callback(self._watcher)
 
 
 class Op(NamedTuple):

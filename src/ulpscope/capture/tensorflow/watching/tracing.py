@@ -74,6 +74,15 @@ class Scope:
     """A weak reference to whoever updates: its settings are asked for when it does."""
 
 
+def outermost_first(scope: Scope | None) -> list[Scope]:
+    """A scope with all that it is in."""
+    found = []
+    while scope is not None:
+        found.append(scope)
+        scope = scope.outer
+    return found[::-1]
+
+
 class Written(NamedTuple):
     """Where an op of a graph was made."""
 
