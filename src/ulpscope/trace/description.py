@@ -19,6 +19,7 @@ from ulpscope.records.runs import Coverage, IntRanges, RankInfo, Root, StepInfo,
 from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
 from ulpscope.trace.files import damaged, read_json
 from ulpscope.trace.schema import (
+    ANOMALIES_FILE,
     CLAIM_FILE,
     RANK_FILE,
     SCHEMA_MAJOR,
@@ -189,7 +190,8 @@ def survey_rank(directory: Path) -> RankParts:
     numbers = sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
     surveyed = [_survey_step(directory / step_name(number), number) for number in numbers]
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
-    known = {RANK_FILE, CLAIM_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
+    tables = {*map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
+    known = {RANK_FILE, CLAIM_FILE, ANOMALIES_FILE, *tables}
     missing = [sentence for step in surveyed for sentence in step.missing]
     files = (part_name("stacks", part) for part in range(max(stacks, default=-1) + 1))
     absent = (file for file in files if file not in known)

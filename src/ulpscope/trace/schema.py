@@ -28,6 +28,7 @@ Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
 
 CLAIM_FILE = "claim.json"
 RANK_FILE = "rank.json"
+ANOMALIES_FILE = "anomalies.jsonl"
 STEP_FILE = "step.json"
 
 CALLS: Columns = {
