@@ -24,6 +24,7 @@ from ulpscope.records.anomalies import AnomalyKind
 from ulpscope.trace.overview import training_trends
 from ulpscope.trace.reader import RankTrace, open_trace
 from ulpscope.trace.trainings.course import course_of
+from ulpscope.trace.trainings.following import TrainingFollower
 from ulpscope.trace.watched import SCALE
 from ulpscope.trace.writer import RankWriter
 from ulpscope.workflows.report.exports import export_tensorboard
@@ -239,6 +240,22 @@ def test_a_disk_that_is_full_ends_the_watch_and_not_the_training(
     monkeypatch.setattr(RankWriter, "write_part", full)
     with pytest.warns(UserWarning, match="No space left"), ulpscope.watch(net, out=tmp_path / "run", what="training"):
         assert len(plain(net)) == STEPS
+
+
+def test_a_step_that_cannot_be_asked_is_recorded_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no such number")
+
+    monkeypatch.setenv("ULPSCOPE_HOST", "python")
+    monkeypatch.setattr(TrainingFollower, "look", fail)
+    with (
+        pytest.warns(UserWarning, match="no such number"),
+        ulpscope.watch(network(), out=tmp_path / "run", what="training"),
+    ):
+        plain(network())
+    (rank,) = open_trace(tmp_path / "run").ranks
+    assert rank.steps == tuple(range(STEPS))
+    assert len(rank.info.errors) == 1
 
 
 KILLED = """

@@ -174,8 +174,12 @@ class Session(ABC):
         self._say(sentence_of(found))
 
     def _anomaly(self, found: Mapping[str, Any]) -> None:
-        """The writer has found an anomaly of the training."""
-        if self.events is not None:
+        """The writer has found an anomaly of the training, or can look for them no longer."""
+        from ulpscope.capture.watch.training import TROUBLE
+
+        if TROUBLE in found:
+            self.recorder.own_error("anomalies", RuntimeError(found[TROUBLE]))
+        elif self.events is not None:
             self._emit("anomaly", found=found)
         elif self._hear is not None:
             self._hear(found)

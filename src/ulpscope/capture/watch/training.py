@@ -12,6 +12,9 @@ from ulpscope.trace.trainings.following import TrainingFollower
 from ulpscope.trace.trainings.written import add_anomaly, anomaly_fields
 from ulpscope.trace.writer import RankWriter
 
+TROUBLE = "trouble"
+"""In the place of an anomaly: why no more of them are looked for."""
+
 
 class TrainingKeeper(StepWriter):
     """Writes all steps, and asks each of them when it has ended."""
@@ -22,6 +25,7 @@ class TrainingKeeper(StepWriter):
         self._like = None if like is None else EarlierLosses(Path(like))
         self._waiting: list[Tables] = []
         self._found: list[dict[str, Any]] = []
+        self._has_failed = False
 
     def take_found(self) -> list[dict[str, Any]]:
         found, self._found = self._found, []
@@ -33,9 +37,17 @@ class TrainingKeeper(StepWriter):
         if finished_after is not None:
             waiting, self._waiting = self._waiting, []
             whole = {name: pl.concat([each[name] for each in waiting]) for name in tables}
-            if not whole["calls"].is_empty():
-                self._look(step, whole, skipped=skipped)
+            if not whole["calls"].is_empty() and not self._has_failed:
+                self._try(step, whole, skipped=skipped)
         return size
+
+    def _try(self, step: int, tables: Tables, *, skipped: bool) -> None:
+        """Steps are recorded though nobody can ask them."""
+        try:
+            self._look(step, tables, skipped=skipped)
+        except Exception as error:
+            self._has_failed = True
+            self._found.append({TROUBLE: f"step {step} was the last that was asked: {type(error).__name__}: {error}"})
 
     def _look(self, step: int, tables: Tables, *, skipped: bool) -> None:
         directory = self._writer.directory
