@@ -228,6 +228,21 @@ def test_a_file_changes_what_is_recorded_while_the_training_runs(
     assert "evry is none of watch, every, only, skip" in told[1]
 
 
+def test_updates_that_nobody_saw_are_no_writes_of_somebody_else(tmp_path: Path) -> None:
+    net, control = network(), tmp_path / "control.yaml"
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with ulpscope.watch(net, out=tmp_path / "run", what="training", control=control) as watching:
+        for step in range(60):
+            if step in (20, 40):
+                control.write_text(f"watch: {'off' if step == 20 else 'on'}")
+                os.utime(control, (step, step))
+            optimizer.zero_grad()
+            net(torch.randn(5, 4)).square().mean().backward()
+            optimizer.step()
+    assert only_rank(tmp_path / "run").steps == (*range(20), *range(40, 60))
+    assert watching.anomalies == []
+
+
 def test_a_disk_that_is_full_ends_the_watch_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

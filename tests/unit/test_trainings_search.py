@@ -188,6 +188,14 @@ def test_a_parameter_that_somebody_else_writes() -> None:
     assert Training().go(40, update_1={"distance": 9.0}) == [], "in every step: the training does so"
 
 
+def test_what_was_not_watched_for_a_while_may_be_anywhere() -> None:
+    training = Training()
+    training.go(40)
+    training.step += 100
+    assert training.go(20, output_1={"size": 50.0}, gradient_0={"size": 0.001}) == []
+    assert [each.name for each in training.look(output_1={"size": 5000.0})] == ["layers.1"]
+
+
 def test_an_alarm_by_chance_is_rarer_than_one_run_in_fifty() -> None:
     """Heavy tails: exponential ones, as gradients have."""
     false = 0

@@ -85,9 +85,13 @@ class NumberReader:
         """Values that later steps may use again: parameters, and what optimizers keep of them."""
         self._last: dict[str, _Content] = {}
         """Parameters after their last updates."""
+        self._step: int | None = None
 
     def read(self, step: int, tables: Mapping[str, pl.DataFrame]) -> StepNumbers:
         """Of one whole step."""
+        if self._step is not None and step > self._step + 1:
+            self._last.clear()  # nobody has seen the updates in between
+        self._step = step
         values = tables["values"].select(VALUE_COLUMNS)
         if self._lasting is not None:
             values = pl.concat([self._lasting, values]).unique("id", keep="last")

@@ -114,6 +114,9 @@ class AnomalySearch:
         self._largest_update = self._largest_rate = np.zeros(0)
         self._reach = [Reach() for _ in FAMILIES]
         self._skips = self._tests = 0
+        self._step: int | None = None
+        self._gap: int | None = None
+        """Steps from one that was seen to the next, at most."""
         self._last_odd: int | None = None
         self._worst = False
         """Whether what is going on is not finite."""
@@ -121,12 +124,20 @@ class AnomalySearch:
     def look(self, numbers: StepNumbers, *, skipped: bool = False) -> list[Anomaly]:
         """What is new in this step; `skipped`: a GradScaler has left its update out."""
         step = _Step(numbers)
+        self._notice_gap(numbers.step)
         self._grow(step)
         self._skips = self._skips + 1 if skipped else 0
         odd = [*self._not_finite(step, skipped=skipped), *self._written(step), *self._stuck(step)]
         odd += [*self._dead(step), *self._vanished(step), *self._jumps(step)]
         self._courses.remember(step.rows, step.compared)
         return self._told(step, odd)
+
+    def _notice_gap(self, step: int) -> None:
+        """What was not watched for a while may be anywhere now: where it was is forgotten."""
+        gap = None if self._step is None else step - self._step
+        if gap is not None and self._gap is not None and gap > self._gap:
+            self._courses = Courses()
+        self._step, self._gap = step, gap if self._gap is None else max(self._gap, gap or 0)
 
     def _grow(self, step: _Step) -> None:
         step.rows = np.array([self._rows.setdefault(key, len(self._rows)) for key in step.keys], dtype=np.int64)
