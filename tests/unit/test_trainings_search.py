@@ -106,6 +106,28 @@ def test_the_first_steps_may_do_anything() -> None:
     assert [found for size in sizes for found in training.look(gradient_1={"size": size})] == []
 
 
+def test_a_fall_is_told_if_it_lasts() -> None:
+    training = Training()
+    training.go(40)
+    assert training.look(gradient_1={"size": 0.001}) == []
+    assert training.go(20) == [], "sums of either sign are small for a moment"
+    found = training.go(2, gradient_1={"size": 0.001})
+    assert [(each.kind, each.step, each.name) for each in found] == [(AnomalyKind.JUMP, 62, "layers.1.weight")]
+    assert training.go(9, update_2={"size": 1e-6}) == [], "an optimizer's momentum turns round"
+
+
+def test_a_state_that_nobody_writes_is_not_quiet() -> None:
+    search, draw = AnomalySearch(0), np.random.default_rng(0)
+    told = []
+    for step in range(120):
+        runs = step < 40 or step >= 100  # an expert without tokens, whose moments are left alone
+        size = 5.0 if step >= 100 else float(np.exp(0.1 * draw.standard_normal())) if runs else 1.0
+        rows = [row(Quantity.STATE, "experts.3.weight.exp_avg", size, digest=step + 1 if runs else 40)]
+        rows += [row(GRADIENT, "layers.0.weight", float(np.exp(0.1 * draw.standard_normal())))]
+        told += search.look(numbers(step, rows))
+    assert told == []
+
+
 def test_an_update_is_measured_by_its_learning_rate() -> None:
     training = Training(noise=0.05)
     training.go(40)

@@ -37,7 +37,8 @@ class Courses:
 
     def __init__(self) -> None:
         self._levels, self._residuals = (np.full((0, REMEMBERED), np.nan) for _ in range(2))
-        self.known = np.zeros(0, dtype=np.int64)
+        self.known, self._last, self._gap = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        """How often a number was seen, in which step last, and how many steps lay between two of them, at most."""
         self.early = np.full(0, np.nan)
         """The median of the first steps."""
 
@@ -46,8 +47,21 @@ class Courses:
         if fresh > 0:
             more = np.full((fresh, REMEMBERED), np.nan)
             self._levels, self._residuals = np.vstack([self._levels, more]), np.vstack([self._residuals, more])
-            self.known = np.concatenate([self.known, np.zeros(fresh, dtype=np.int64)])
+            none = np.zeros(fresh, dtype=np.int64)
+            self.known, self._last, self._gap = (
+                np.concatenate([each, none]) for each in (self.known, self._last, self._gap)
+            )
             self.early = np.concatenate([self.early, np.full(fresh, np.nan)])
+
+    def notice(self, step: int, rows: Ints, sizes: Floats) -> None:
+        """A step has these: what was away for longer than ever may be anywhere now, and where it was is forgotten."""
+        rows = rows[np.isfinite(_logarithms(sizes))]
+        gap = np.where(self.known[rows] > 0, step - self._last[rows], 0)
+        away = rows[(gap > self._gap[rows]) & (self._gap[rows] > 0)]
+        self._levels[away] = self._residuals[away] = np.nan
+        self.known[away] = 0
+        self._gap[rows] = np.maximum(self._gap[rows], gap)
+        self._last[rows] = step
 
     def depart(self, rows: Ints, sizes: Floats) -> Departures:
         """How far these numbers are from what they were."""

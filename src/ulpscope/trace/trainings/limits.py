@@ -26,7 +26,7 @@ NORMAL_DEVIATION = 1.4826
 LEAST_NOISE = 0.02
 """Noise of a logarithm that any number is granted. Monitoring."""
 LEAST_RISE, LEAST_FALL = 3.0, 10.0
-"""Times above or below all that is remembered: less is no jump however quiet the run was. Monitoring."""
+"""Times above or, for CONFIRMED_RUN steps, below all that is remembered: less is no jump. Monitoring."""
 
 USUAL_RUN = 8
 """Steps in a row that make a habit: moving, being finite, not being zero. Chosen."""

@@ -82,6 +82,7 @@ class _Step:
         self.bad, self.minus_inf, self.zeros, self.elements = (
             self.table[name].fill_null(0).to_numpy() for name in ("not_finite", "minus_inf", "zeros", "elements")
         )
+        self.content = self.table["digest"].fill_null(0).to_numpy()
         self.moved: Bools = self.table["moved"].fill_null(True).to_numpy()
         self.rows: Ints = np.empty(0, dtype=np.int64)
 
@@ -112,11 +113,12 @@ class AnomalySearch:
         self._finite, self._alive, self._nonzero, self._moving, self._own = (Habit() for _ in range(5))
         self._met = self._masked = np.zeros(0, dtype=bool)
         self._largest_update = self._largest_rate = np.zeros(0)
+        self._content = np.zeros(0, dtype=np.uint64)
+        """Digests."""
+        self._fallen = np.zeros(0, dtype=np.int64)
+        """Steps in a row in which a number was far below all before."""
         self._reach = [Reach() for _ in FAMILIES]
         self._skips = self._tests = 0
-        self._step: int | None = None
-        self._gap: int | None = None
-        """Steps from one that was seen to the next, at most."""
         self._last_odd: int | None = None
         self._worst = False
         """Whether what is going on is not finite."""
@@ -124,20 +126,15 @@ class AnomalySearch:
     def look(self, numbers: StepNumbers, *, skipped: bool = False) -> list[Anomaly]:
         """What is new in this step; `skipped`: a GradScaler has left its update out."""
         step = _Step(numbers)
-        self._notice_gap(numbers.step)
         self._grow(step)
+        sizes = np.where(self._is_untouched(step), np.nan, step.compared)
+        self._courses.notice(step.number, step.rows, sizes)
         self._skips = self._skips + 1 if skipped else 0
         odd = [*self._not_finite(step, skipped=skipped), *self._written(step), *self._stuck(step)]
-        odd += [*self._dead(step), *self._vanished(step), *self._jumps(step)]
-        self._courses.remember(step.rows, step.compared)
+        odd += [*self._dead(step), *self._vanished(step), *self._jumps(step, sizes)]
+        # One that has just fallen is not what it was, and not yet what it is.
+        self._courses.remember(step.rows, np.where(self._fallen[step.rows] == 1, np.nan, sizes))
         return self._told(step, odd)
-
-    def _notice_gap(self, step: int) -> None:
-        """What was not watched for a while may be anywhere now: where it was is forgotten."""
-        gap = None if self._step is None else step - self._step
-        if gap is not None and self._gap is not None and gap > self._gap:
-            self._courses = Courses()
-        self._step, self._gap = step, gap if self._gap is None else max(self._gap, gap or 0)
 
     def _grow(self, step: _Step) -> None:
         step.rows = np.array([self._rows.setdefault(key, len(self._rows)) for key in step.keys], dtype=np.int64)
@@ -149,6 +146,13 @@ class AnomalySearch:
         self._largest_update, self._largest_rate = (
             np.pad(each, (0, more)) for each in (self._largest_update, self._largest_rate)
         )
+        self._content, self._fallen = np.pad(self._content, (0, more)), np.pad(self._fallen, (0, more))
+
+    def _is_untouched(self, step: _Step) -> Bools:
+        """What an optimizer keeps and has not written since: that it is as it was, is no sign of little noise."""
+        same: Bools = step.of(Quantity.STATE.value) & (step.content == self._content[step.rows])
+        self._content[step.rows] = step.content
+        return same
 
     def _not_finite(self, step: _Step, *, skipped: bool) -> Iterator[tuple[AnomalyKind, int]]:
         """Numbers that were finite so far. -inf of a forward beside a finite loss is a mask."""
@@ -212,17 +216,20 @@ class AnomalySearch:
         modules = [name.rpartition(".")[0] for _, name in step.keys]
         return np.array([one in there or (_OUTPUT, one) not in self._rows for one in modules], dtype=bool)
 
-    def _jumps(self, step: _Step) -> Iterator[tuple[AnomalyKind, int]]:
-        departures = self._courses.depart(step.rows, step.compared)
+    def _jumps(self, step: _Step, sizes: Floats) -> Iterator[tuple[AnomalyKind, int]]:
+        """What has risen; what has fallen for two steps: sums of either sign are small for a moment now and then."""
+        departures = self._courses.depart(step.rows, sizes)
         deviations = departures.deviations
-        large = (departures.rise > math.log(LEAST_RISE)) | (departures.fall > math.log(LEAST_FALL))
+        falls = (departures.fall > math.log(LEAST_FALL)) & ~step.of(_UPDATE)
+        self._fallen[step.rows] = np.where(falls, self._fallen[step.rows] + 1, 0)
+        large = (departures.rise > math.log(LEAST_RISE)) | (self._fallen[step.rows] == CONFIRMED_RUN)
         for family, reach in zip(FAMILIES, self._reach, strict=True):
             asked = step.of(*family) & np.isfinite(deviations)
             if not asked.any():
                 continue
             self._tests += int(np.count_nonzero(asked))
             news = asked & large & (deviations > reach.limit)
-            if not news.any():
+            if not (news | (asked & falls)).any():
                 reach.remember(float(deviations[asked].max()))
             yield from ((AnomalyKind.JUMP, int(at)) for at in np.flatnonzero(news))
 
