@@ -138,6 +138,14 @@ BENCHMARKS = {
         ),
         long=True,
     ),
+    "monitoring": Benchmark(
+        ("monitoring.py",),
+        (
+            Bar("planted anomalies that are missed", r"^MISSED ", "of 14", 0),
+            Bar("healthy trainings that are not silent", r"^ALARM ", "of 26", 0),
+        ),
+        long=True,
+    ),
     "crash": Benchmark(("crash.py",), (_failed("deaths and full disks after which something is lost"),)),
     "speed": Benchmark(
         ("check_speed.py", "check_speed.py --dtype bfloat16"),

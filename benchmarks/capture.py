@@ -58,6 +58,7 @@ BARS = {
         Bar("api", "ratio", 2.2),
         Bar("outside", "ratio", 1.02),
         Bar("gradients", "ratio", 1.06),
+        Bar("training/10", "ratio", 1.10),
         Bar("twin", "ratio", 4.0),
         Bar("api", "bytes a value", 500),
     ),
@@ -74,6 +75,8 @@ BARS = {
 }
 OVERFLOW_SHARE = 1.1
 """The most that the ratio of the overflow watch may be of that of api: noise, and what it looks for."""
+TRAINING_SHARE = 1.03
+"""The most that the ratio of the training watch may be of that of level module, which records the same: noise."""
 SHARE_OF_MSPROBE = 0.5
 """The most that the ratio of api may be of that of msprobe's L1, on the CPU."""
 
@@ -205,7 +208,7 @@ def start(arguments: argparse.Namespace, folder: Path) -> list[Row]:
     spawning = multiprocessing.get_context("spawn")
     rows = []
     for variant in chosen(arguments):
-        own = folder / variant.name.replace("+", "-")
+        own = folder / variant.name.replace("+", "-").replace("/", "-")
         own.mkdir(mode=0o750)
         channel, other = spawning.Pipe()
         options = (other, variant.name, arguments.model, arguments.device, own)
@@ -261,7 +264,9 @@ def stop(rows: Sequence[Row]) -> None:
 def tell_logs(rows: Sequence[Row], folder: Path) -> None:
     for row in rows:
         if row.failure is not None:
-            log = (folder / row.variant.name.replace("+", "-") / "log").read_text(encoding="utf-8", errors="replace")
+            log = (folder / row.variant.name.replace("+", "-").replace("/", "-") / "log").read_text(
+                encoding="utf-8", errors="replace"
+            )
             say(f"--- the end of what {row.variant.name} printed\n{log[-3000:]}")
 
 
@@ -329,6 +334,9 @@ def bars_of(measured: Mapping[str, Row], *, device: str, model: str) -> list[Bar
     if "api" in measured and "overflow" in measured:
         api = figures(measured["api"], measured["plain"])["ratio"]
         bars.append(Bar("overflow", "ratio", OVERFLOW_SHARE * api))
+    if "module" in measured and "training" in measured:
+        module = figures(measured["module"], measured["plain"])["ratio"]
+        bars.append(Bar("training", "ratio", TRAINING_SHARE * module))
     if (device, model) != ("cpu", "small"):
         return bars
     if "msprobe-L1" not in measured:

@@ -45,6 +45,8 @@ class Variant:
     watch: str | None = None
     ring: int = 0
     """Bytes of data that an overflow watch holds."""
+    every: int = 1
+    """Of so many steps a training watch records one."""
 
 
 # The control is a second plain process: its ratio says how far ratios can be trusted.
@@ -61,6 +63,8 @@ VARIANTS = {
         Variant("gradients", "ulpscope", watch="gradients"),
         Variant("overflow", "ulpscope", watch="overflow"),
         Variant("overflow+ring", "ulpscope", watch="overflow", ring=10**9),
+        Variant("training", "ulpscope", watch="training"),
+        Variant("training/10", "ulpscope", watch="training", every=10),
         Variant("outside", "ulpscope", "api", steps=FAR_AWAY),
         Variant("msprobe-L0", "msprobe", "L0", save="statistics"),
         Variant("msprobe-L1", "msprobe", "L1", save="statistics"),
@@ -205,8 +209,8 @@ class Ulpscope:
 
     def begin(self) -> None:
         if self._variant.watch is not None:
-            what, ring = self._variant.watch, self._variant.ring
-            self._open.enter_context(ulpscope.watch(self._model, out=self.out, what=what, ring=ring, overwrite=True))
+            options = {"what": self._variant.watch, "ring": self._variant.ring, "every": self._variant.every}
+            self._open.enter_context(ulpscope.watch(self._model, out=self.out, overwrite=True, **options))
             return
         level, save, steps = self._variant.level, self._variant.save, self._variant.steps
         capture = ulpscope.capture(self.out, level=level, save=save, steps=steps, model=self._model, overwrite=True)

@@ -206,7 +206,7 @@ def _adam(model: Model, **options: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
 
 
-def _healthy() -> Iterator[tuple[str, Callable[[], Training]]]:
+def healthy_trainings() -> Iterator[tuple[str, Callable[[], Training]]]:
     def plain() -> Training:
         model = Model()
         return Training(model, _adam(model))
@@ -353,7 +353,7 @@ def score(folder: Path, only: Sequence[str] | None, *, steps: int, say: Callable
             wrong, right = wrong + (problem is not None), right + (problem is None)
             say(f"{name:24} {'named' if problem is None else f'WRONG: {problem}'}")
     alarms = number = 0
-    for name, make in _healthy():
+    for name, make in healthy_trainings():
         if only is None or name in only:
             torch.manual_seed(0)
             said = trained(make(), folder / "healthy", steps=steps)

@@ -21,7 +21,7 @@ from ulpscope.workflows.overflow import overflow
 torch.set_num_threads(1)
 QUICK = ("fp16_logits", "exp", "inf_weight", "loss_scale", "custom_backward", "eps_underflow", "empty_mean")
 FAULTS = {fault.name: fault for fault in zoo.FAULTS}
-HEALTHY = dict(zoo._healthy())
+HEALTHY = dict(zoo.healthy_trainings())
 
 
 def fresh() -> zoo.Training:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ulpscope.records.enums import Compiled, Level, Save, Watch
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import CaptureSettings, GradientWatch, IntRanges, Noise, OverflowWatch
+from ulpscope.records.runs import CaptureSettings, GradientWatch, IntRanges, Noise, OverflowWatch, TrainingWatch
 
 SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
 
@@ -115,6 +115,7 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         watch=None if fields.get("watch") is None else Watch(fields["watch"]),
         gradients=_gradient_watch(fields.get("gradients") or {}),
         overflow=OverflowWatch(**fields.get("overflow") or {}),
+        training=_training_watch(fields.get("training") or {}),
     )
 
 
@@ -122,11 +123,21 @@ def _gradient_watch(fields: dict[str, Any]) -> GradientWatch:
     return GradientWatch(**fields | {"bounds": tuple(fields.get("bounds", ()))})
 
 
+def _training_watch(fields: dict[str, Any]) -> TrainingWatch:
+    return TrainingWatch(
+        fields.get("every", 1), _optional_path(fields.get("control")), _optional_path(fields.get("like"))
+    )
+
+
+def _optional_path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
 def _optional_noise(fields: dict[str, Any] | None) -> Noise | None:
     if fields is None:
         return None
     table = fields["table"]
-    return Noise(fields["seed"], fields["precision"], None if table is None else Path(table))
+    return Noise(fields["seed"], fields["precision"], _optional_path(table))
 
 
 def _optional_ranges(text: str | None, *, option: str) -> IntRanges | None:

@@ -9,14 +9,16 @@ below TRACE. The command's own non-zero exit code is passed on; 3 says that noth
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.command import Parser, Subparsers, add_command, count, parsed, refuse
+from ulpscope.records.enums import Level, Watch
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.records.runs import GradientWatch, OverflowWatch
+    from ulpscope.records.runs import GradientWatch, OverflowWatch, TrainingWatch
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -75,8 +77,9 @@ def _add_watch(parser: Parser) -> None:
     group = parser.add_argument_group("long runs")
     group.add_argument(
         "--watch",
-        choices=("gradients", "overflow"),
-        help="record only gradients as optimizers read them, or only steps in which numbers overflow",
+        choices=("gradients", "overflow", "training"),
+        help="record only gradients as optimizers read them, only steps in which numbers overflow, or modules, "
+        "gradients and updates of all steps, and tell at once what is unlike the training so far",
     )
     group.add_argument(
         "--bounds", metavar="-1,0,1", help="with --watch gradients: count elements between these (--bounds=-1,0,1)"
@@ -91,6 +94,15 @@ def _add_watch(parser: Parser) -> None:
         help="with --watch overflow: data of the last calls, too, so much (default: none)",
     )
     group.add_argument("--stop-on-overflow", action="store_true", help="with --watch overflow: end the script then")
+    group.add_argument(
+        "--every", metavar="N", type=count, default=1, help="with --watch training: record each Nth step (default: 1)"
+    )
+    group.add_argument(
+        "--control",
+        metavar="FILE",
+        type=Path,
+        help="with --watch training: yaml that says while it runs what is recorded: watch, every, only, skip",
+    )
 
 
 def _add_twins(parser: Parser) -> None:
@@ -98,7 +110,12 @@ def _add_twins(parser: Parser) -> None:
     group.add_argument(
         "--twins", metavar="K", type=int, help="run it K times more as twins, for compare; TRACE itself may be there"
     )
-    group.add_argument("--like", metavar="TARGET", type=Path, help="round as this trace's run does, call by call")
+    group.add_argument(
+        "--like",
+        metavar="TRACE",
+        type=Path,
+        help="round as this trace's run does, call by call; with --watch training: its loss is what it should be",
+    )
     group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
 
 
@@ -126,6 +143,19 @@ def _overflow(args: argparse.Namespace) -> "OverflowWatch":
     return OverflowWatch(max(1, args.overflows), args.stop_on_overflow, ring)
 
 
+def _training(args: argparse.Namespace) -> "TrainingWatch":
+    from ulpscope.records.runs import TrainingWatch
+    from ulpscope.workflows.run.earlier import earlier_training
+
+    if args.watch != "training":
+        refuse(args, ("every", "control"), "without --watch training", expected="--watch training beside it")
+        return TrainingWatch()
+    expected = "modules in the place of all calls"
+    refuse(args, ("level", "save", "compiled", "verify"), "with --watch training", expected=expected)
+    control = None if args.control is None else args.control.absolute()
+    return TrainingWatch(max(1, args.every), control, earlier_training(args.like))
+
+
 def run(args: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
     from ulpscope.capture.settings import parse_size
@@ -142,13 +172,16 @@ def run(args: argparse.Namespace) -> int:
         configs=readable_configs(args.configs),
         gradients=_gradients(args),
         overflow=_overflow(args),
+        training=_training(args),
     )
+    if settings.watch is Watch.TRAINING:
+        settings = replace(settings, level=Level.MODULE)
     if args.twins is not None:
         from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
 
         asked = AskedTwins(args.twins, like=args.like, precision=args.precision)
         return run_with_twins(args.command, settings, asked, overwrite=args.overwrite, as_json=args.json)
-    if args.like is not None or args.precision is not None:
+    if (args.like is not None and args.watch != "training") or args.precision is not None:
         raise UlpscopeError(
             "--like or --precision without --twins",
             expected="the number of twins that round so",

@@ -73,6 +73,7 @@ class Watch(str, Enum):
 
     GRADIENTS = "gradients"
     OVERFLOW = "overflow"
+    TRAINING = "training"
 
 
 class ExitCode(int, Enum):

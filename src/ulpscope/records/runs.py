@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ulpscope.records.anomalies import Anomaly
 from ulpscope.records.enums import Compiled, ExitCode, Level, Save, Watch
 
 
@@ -62,6 +63,18 @@ class OverflowWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingWatch:
+    """How a training is watched: modules, gradients, parameters and updates of its steps."""
+
+    every: int = 1
+    """Of so many steps the first is recorded."""
+    control: Path | None = None
+    """A file that is read again whenever it has changed: what of the training is recorded from now on."""
+    like: Path | None = None
+    """A trace of an earlier training, whose loss this one's should have."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
 
@@ -90,6 +103,7 @@ class CaptureSettings:
     """What of a long run is recorded in the place of its calls."""
     gradients: GradientWatch = GradientWatch()
     overflow: OverflowWatch = OverflowWatch()
+    training: TrainingWatch = TrainingWatch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +277,8 @@ class RunOutcome:
     interrupted: bool
     captured: tuple[CapturedProcess, ...]
     seen: SeenProcesses
+    anomalies: tuple[Anomaly, ...] = ()
+    """Of a watched training, as they were told."""
 
     @property
     def nothing_captured(self) -> bool:

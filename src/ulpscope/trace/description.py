@@ -19,6 +19,7 @@ from ulpscope.records.runs import Coverage, IntRanges, RankInfo, Root, StepInfo,
 from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
 from ulpscope.trace.files import damaged, read_json
 from ulpscope.trace.schema import (
+    ANOMALIES_FILE,
     BLOCK,
     CLAIM_FILE,
     RANK_FILE,
@@ -215,8 +216,8 @@ def survey_rank(directory: Path) -> RankParts:
     single = [_survey_step(directory / step_name(number), number) for number in numbers if number not in together]
     surveyed = sorted([*together.values(), *single], key=lambda step: step.step)
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
-    known = {RANK_FILE, CLAIM_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
-    known |= {block.name for block in blocks}
+    tables = {*map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
+    known = {RANK_FILE, CLAIM_FILE, ANOMALIES_FILE, *tables, *(block.name for block in blocks)}
     missing = [sentence for step in surveyed for sentence in step.missing]
     missing += [sentence for block in blocks for sentence in block.missing]
     files = (part_name("stacks", part) for part in range(max(stacks, default=-1) + 1))

@@ -7,6 +7,7 @@ import polars as pl
 from ulpscope.records.enums import Role
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.trainings.course import TrainingCourse, course_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class RankOverview:
     values: int
     saved_values: int
     missing: tuple[str, ...]
+    training: TrainingCourse | None = None
+    """Of a watched one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def _rank_overview(rank: RankTrace) -> RankOverview:
         values=written,
         saved_values=saved,
         missing=rank.missing,
+        training=course_of(rank),
     )
 
 
@@ -100,6 +104,31 @@ def module_trends(trace: Trace) -> pl.DataFrame:
     found = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     order = {name: place for place, name in enumerate(dict.fromkeys(WHAT.values()))}
     return found.sort(pl.col("what").replace_strict(order), "rank", "step", maintain_order=True)
+
+
+TRAINING = "training"
+"""What the loss, the gradient norm and learning rates of a watched training are to a reader of trends."""
+
+
+def training_trends(trace: Trace) -> pl.DataFrame:
+    """The course of each rank of a watched training in the columns of SCHEMA, each number where a module's name is."""
+    courses = [(rank.info.rank, course) for rank in trace.ranks if (course := course_of(rank)) is not None]
+    frames = [_as_trends(course.table).with_columns(rank=pl.lit(rank)) for rank, course in courses]
+    columns = [pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()]
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *(frame.select(columns) for frame in frames)])
+
+
+def _as_trends(course: pl.DataFrame) -> pl.DataFrame:
+    known = pl.col("value").is_finite()
+    size = pl.when(known).then(pl.col("value").abs())
+    counts = {"tensors": pl.lit(1), "nan": (~known).cast(pl.Int64), "inf": pl.lit(0)}
+    return course.select(
+        "step",
+        module=(pl.col("what").str.replace("_", " ") + " " + pl.col("of")).str.strip_chars(),
+        what=pl.lit(TRAINING),
+        **dict.fromkeys(("norm", "size", "mean"), size),
+        **counts,
+    )
 
 
 def _trends(rank: RankTrace, step: int) -> pl.LazyFrame:

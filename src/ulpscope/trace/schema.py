@@ -29,6 +29,7 @@ Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
 
 CLAIM_FILE = "claim.json"
 RANK_FILE = "rank.json"
+ANOMALIES_FILE = "anomalies.jsonl"
 STEP_FILE = "step.json"
 STEPS_FILE = "steps.json"
 """Of a block."""

@@ -14,6 +14,9 @@ POSITIVE = "positive"
 AT_MOST = "at_most"
 """How many elements of a gradient are no larger than each of the bounds."""
 
+SCALER_OP, SCALE = "torch.amp.GradScaler.step", "scale"
+"""The call of a watched training that holds its loss scale, and the scale's place in it."""
+
 _BETWEEN = "#"
 """No name of a parameter has it."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from ulpscope.capture.recording.tensors import Placed
 from ulpscope.records.enums import Kind, Phase, Role
 
 # Words of enums, for code that runs several times a call: asking an enum for its word takes longer than a use.
@@ -58,8 +59,10 @@ class CallPatterns:
     chosen call are chosen with it.
     """
 
-    def __init__(self, *, only: tuple[str, ...], skip: tuple[str, ...]) -> None:
+    def __init__(self, *, only: tuple[str, ...], skip: tuple[str, ...], of_modules: bool = False) -> None:
+        """`of_modules`: they choose among calls of modules, and leave all others."""
         self._only = only
+        self._of_modules = of_modules
         self.chooses = bool(only)
         """Whether some calls are wanted and others are not."""
         self._skip = skip
@@ -69,6 +72,8 @@ class CallPatterns:
         """Whether this call is wanted; one `inside` of a chosen call unless it is to be skipped."""
         if not self._only and not self._skip:
             return True
+        if self._of_modules and not module:
+            return True
         question = (op, module, name, inside)
         answer = self._answers.get(question)
         if answer is None:
@@ -76,6 +81,21 @@ class CallPatterns:
             skipped = any(matches(pattern, op, module, name) for pattern in self._skip)
             answer = self._answers[question] = chosen and not skipped
         return answer
+
+
+class ParameterPatterns:
+    """Decides whether a parameter is wanted, as paths of modules are: a part of its name from dot to dot will do."""
+
+    def __init__(self, *, only: tuple[str, ...], skip: tuple[str, ...]) -> None:
+        self._only, self._skip = only, skip
+
+    def keep(self, named: Placed) -> Placed:
+        """Those that are wanted, by the parameter's name."""
+        return [(name, one) for name, one in named if self.wants(name)] if self._only or self._skip else named
+
+    def wants(self, name: str) -> bool:
+        chosen = not self._only or any(matches(pattern, name, name, name) for pattern in self._only)
+        return chosen and not any(matches(pattern, name, name, name) for pattern in self._skip)
 
 
 def matches(pattern: str, op: str, module: str | None, name: str) -> bool:

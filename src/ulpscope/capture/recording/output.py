@@ -103,9 +103,9 @@ class Output:
         disk: DiskLimit | None,
         make_steps: Callable[[RankWriter, Holder | None], StepWriter] = write_all_steps,
         make_holder: Callable[[Saver, DataPacker], Holder] | None = None,
-        overflowed: Callable[[Mapping[str, Any]], object] = dict,
+        found: Callable[[Mapping[str, Any]], object] = dict,
     ):
-        """`make_steps` makes what writes tables; `overflowed` hears what it finds in them.
+        """`make_steps` makes what writes tables; `found` hears what it finds in them.
 
         `make_holder` makes what holds contents until it is known whether their step is written.
         """
@@ -120,7 +120,7 @@ class Output:
         self._done = 0
         self._holder = None if make_holder is None or saver is None else make_holder(saver, self._packer)
         self._steps = make_steps(self.writer, self._holder)
-        self._overflowed = overflowed
+        self._found = found
         self._disk = disk
         self._broken = False
         self.lag = Lag()
@@ -224,8 +224,8 @@ class Output:
             self._disk.saved(booked, self._packer.bytes_written - before)
 
     def _tell(self, found: Sequence[Mapping[str, Any]]) -> None:
-        for overflow in found:
-            self._overflowed(overflow)
+        for each in found:
+            self._found(each)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}

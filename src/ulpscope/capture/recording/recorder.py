@@ -18,7 +18,14 @@ from typing import Any
 
 from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
-from ulpscope.capture.recording.calls import CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
+from ulpscope.capture.recording.calls import (
+    CallCounts,
+    CallPatterns,
+    ModuleScope,
+    OpenCall,
+    ParameterPatterns,
+    Scopes,
+)
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, OutputElsewhere, Part
 from ulpscope.capture.recording.saving import Saver
@@ -35,6 +42,19 @@ PART_CALLS = 20_000
 PART_SECONDS = 10.0
 PART_DATA_BYTES = 128 * 2**20
 MAX_ERRORS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a watched training is recorded; it may become another while the training runs."""
+
+    every: int = 1
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    on: bool = True
+
+    def wants(self, step: int) -> bool:
+        return self.on and step % self.every == 0
 
 
 def _ignore() -> None:
@@ -72,7 +92,7 @@ class Recorder:
         self.postponed: dict[int, BaseException] = {}
         """What interrupted backward passes that are running."""
         self._given_up = self._paused = False
-        self.capturing = self._wants_step(0)
+        self.capturing = False
         self.on_recorded_step: Callable[[], None] = _ignore
         """Called before the first call of a recorded step; whoever installs the capture sets it."""
         self.lock = threading.RLock()
@@ -81,18 +101,39 @@ class Recorder:
         self._disk = around.disk
         self._on_first_call = around.on_first_call
         self._hand_over = around.hand_over
-        self._patterns = CallPatterns(only=self.settings.only, skip=self.settings.skip)
+        self._choice = Choice(self.settings.training.every, self.settings.only, self.settings.skip)
+        self._next_choice: Choice | None = None
+        """What is recorded from the next step on."""
+        self._patterns = self._patterns_of(self._choice)
         self._chosen: set[int] = set()
         """Calls of this step that patterns have chosen from others."""
         self._ids = itertools.count()
         self._numbers: dict[tuple[str, bool, str], int] = {}
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
+        self.capturing = self._wants_step(0)
         self._step_began = time.monotonic()
         self._process: WritingProcess | None = None
         """What makes tables, where that is not done here."""
         self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
         self.values = self.make_values(around)
+
+    def _patterns_of(self, choice: Choice) -> CallPatterns:
+        of_modules = self.settings.watch is Watch.TRAINING
+        return CallPatterns(only=choice.only, skip=choice.skip, of_modules=of_modules)
+
+    def choose(self, choice: Choice) -> None:
+        """Record this from the next step on; before the first call, at once."""
+        self._next_choice = choice
+        if not self.counts.seen and not self.steps.step:
+            self._take_choice()
+            self._look_at_step()
+
+    def wants_parameters(self, named: Placed) -> Placed:
+        """Those parameters of which an update is recorded."""
+        if self.settings.watch is not Watch.TRAINING:
+            return named
+        return ParameterPatterns(only=self._choice.only, skip=self._choice.skip).keep(named)
 
     def make_values(self, around: Surroundings) -> ValueTable:
         """What knows contents of tensors."""
@@ -288,9 +329,15 @@ class Recorder:
         with self.lock:
             self.finish_step()
             self.steps.advance()
+            self._take_choice()
             if self._throws_data:
                 self.values.forget_all()  # data is thrown away with its step: none may use that of an earlier one
             self._look_at_step()
+
+    def _take_choice(self) -> None:
+        if self._next_choice is not None:
+            self._choice, self._next_choice = self._next_choice, None
+            self._patterns = self._patterns_of(self._choice)
 
     def begin_at(self, step: int) -> None:
         """The running step has this number; only steps that are marked by hand follow it."""
@@ -351,7 +398,8 @@ class Recorder:
                 raise
 
     def _wants_step(self, step: int) -> bool:
-        return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
+        chosen = self.settings.steps is None or step in self.settings.steps
+        return not self._given_up and chosen and self._choice.wants(step)
 
     def _step_end(self) -> StepEnd:
         throws_rows = self.settings.watch is Watch.OVERFLOW and not self._throws_data

@@ -22,6 +22,7 @@ from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.recording import environment
 from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.config_files import config_files
+from ulpscope.capture.recording.control import ControlFile
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
@@ -102,6 +103,9 @@ class Session(ABC):
         self._ended_early = ""
         self.overflows = 0
         self._say = self._print if events is None else lambda text: events.emit("message", text=text)
+        self._hear: Callable[[Mapping[str, Any]], None] | None = None
+        control = settings.training.control if settings.watch is Watch.TRAINING else None
+        self._control = None if control is None else ControlFile(control, settings)
         self._last_step = 0
         """The last one that is watched, once a watch has found what it looks for."""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
@@ -145,6 +149,11 @@ class Session(ABC):
 
     def output_options(self) -> dict[str, Any]:
         """What else an Output is told."""
+        if self.settings.watch is Watch.TRAINING:
+            from ulpscope.capture.watch.training import TrainingKeeper  # reads tables, too
+
+            like = self.settings.training.like
+            return {"make_steps": lambda writer, _: TrainingKeeper(writer, like), "found": self._anomaly}
         if self.settings.watch is not Watch.OVERFLOW:
             return {}
         from ulpscope.capture.watch.overflow import OverflowKeeper  # reads tables, as nothing else here does
@@ -153,7 +162,7 @@ class Session(ABC):
         wanted = self.settings.overflow
         options = {
             "make_steps": lambda writer, ring: OverflowKeeper(writer, wanted.most, ring),
-            "overflowed": self._overflowed,
+            "found": self._overflowed,
         }
         return options | ({"make_holder": functools.partial(Ring, wanted.ring)} if wanted.ring else {})
 
@@ -163,6 +172,21 @@ class Session(ABC):
 
         self.overflows += not found["skipped"]
         self._say(sentence_of(found))
+
+    def _anomaly(self, found: Mapping[str, Any]) -> None:
+        """The writer has found an anomaly of the training, or can look for them no longer."""
+        from ulpscope.capture.watch.training import TROUBLE
+
+        if TROUBLE in found:
+            self.recorder.own_error("anomalies", RuntimeError(found[TROUBLE]))
+        elif self.events is not None:
+            self._emit("anomaly", found=found)
+        elif self._hear is not None:
+            self._hear(found)
+
+    def hear_by(self, hear: Callable[[Mapping[str, Any]], None]) -> None:
+        """Who hears of anomalies, where no `ulpscope run` does."""
+        self._hear = hear
 
     def say_by(self, say: Callable[[str], None]) -> None:
         """Who hears of what is found, in the place of `ulpscope run` or this process's own stderr."""
@@ -185,6 +209,15 @@ class Session(ABC):
         elif self._ended_early and self.steps.step > self._last_step:
             self.recorder.give_up()
 
+    def _look_at_control(self) -> None:
+        """Record what the user's file says now, from the next step on."""
+        if self._control is not None:
+            choice, trouble = self._control.read()
+            if choice is not None:
+                self.recorder.choose(choice)
+            if trouble:
+                self._say(trouble)
+
     def end_step(self) -> None:  # noqa: B027 a framework may have nothing to tell
         """A step ends: what is still to be told of it, is told now."""
 
@@ -197,6 +230,7 @@ class Session(ABC):
                 next_step="end that capture first, or run this script without `ulpscope run`",
             )
         _RUNNING.append(self.settings.out)
+        self._look_at_control()
         self.recorder.start(self.events)
         self.install()
         self._running = True
@@ -242,6 +276,7 @@ class Session(ABC):
 
     def _finish_step(self) -> None:
         self.end_step()
+        self._look_at_control()
         times = self._step_times
         times.append(time.monotonic())
         self.recorder.next_step()

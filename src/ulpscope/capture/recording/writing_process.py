@@ -234,7 +234,9 @@ STOP_SECONDS = 600.0
 class WritingProcess:
     """The process that writes; everything here waits for its answer without holding the run's Python up."""
 
-    def __init__(self, events: EventLog | None, *, module: str = __name__, arguments: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, events: EventLog | None, *, module: str = __name__, arguments: tuple[int | str, ...] = ()
+    ) -> None:
         """It runs `serve` of a module, with these arguments."""
         code = _START.format(path=sys.path, module=module, arguments=arguments)
         # -I: neither the user's variables nor our own, by which children are captured, concern this one. A session of

@@ -75,9 +75,11 @@ class Session(session.Session):
         super().resume()
 
     def watch_only(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Of a watch of gradients: look at no other optimizers."""
+        """Look at the updates of no other optimizers."""
         if isinstance(self._patches, GradientPatches):
             self._patches.optimizers = tuple(optimizers)
+        else:
+            self._patches.optimizers.only = tuple(optimizers)
 
     def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
         """A call of the user's own making: the tensors in `content` as they are now, and their gradients later."""

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FrameType
 
-from ulpscope.capture.recording.calls import OUTSIDE, PARAMETER, matches
+from ulpscope.capture.recording.calls import OUTSIDE, PARAMETER, ParameterPatterns
 from ulpscope.capture.recording.recorder import Recorder
 from ulpscope.capture.recording.saving import ChosenSaver
 from ulpscope.capture.recording.tensors import Placed
@@ -39,12 +39,9 @@ class GradientLog:
 
     def __init__(self, recorder: Recorder, settings: CaptureSettings, saver: ChosenSaver | None) -> None:
         self._recorder = recorder
-        self._only, self._skip = settings.only, settings.skip
+        self.wanted = ParameterPatterns(only=settings.only, skip=settings.skip).keep
+        """Those parameters that --only and --skip leave."""
         self._saver = saver
-
-    def wanted(self, named: Placed) -> Placed:
-        """Those that --only and --skip leave, by the parameter's name."""
-        return [(name, tensor) for name, tensor in named if self._wants(name)] if self._only or self._skip else named
 
     def record(
         self,
@@ -70,8 +67,3 @@ class GradientLog:
             with nullcontext() if self._saver is None else self._saver.saving():
                 recorder.use_all(call, GRADIENT, group.kept)
             recorder.close(call, group.arguments)
-
-    def _wants(self, name: str) -> bool:
-        # As paths of modules are: a part of the name from dot to dot will do.
-        chosen = not self._only or any(matches(pattern, name, name, name) for pattern in self._only)
-        return chosen and not any(matches(pattern, name, name, name) for pattern in self._skip)

@@ -39,6 +39,13 @@ def trend_scalars(trends: pl.DataFrame) -> pl.DataFrame:
     return _scalars(trends.rename(TREND_STATS), tuple(TREND_STATS.values()))
 
 
+def course_scalars(rank: int, course: pl.DataFrame) -> pl.DataFrame:
+    """Loss, gradient norm and learning rates of a watched training (COURSE), in the columns of SCALARS."""
+    tag = pl.when(pl.col("of") == "").then("what").otherwise(pl.col("what") + "/" + pl.col("of"))
+    rows = course.with_columns(rank=pl.lit(rank), tag=tag)
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in SCALARS.items())
+
+
 def comparison_scalars(pairs: pl.DataFrame) -> pl.DataFrame:
     """The errors of a comparison (pairs.parquet) in the columns of SCALARS.
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from ulpscope.records.enums import Compiled, Kind, Phase
 from ulpscope.records.runs import Coverage
 from ulpscope.report.tables import pairs, plain, section, table
+from ulpscope.report.terminal.training_course import training_parts
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 from ulpscope.trace.overview import Overview, RankOverview
 
@@ -40,7 +41,7 @@ def overview_part(overview: Overview) -> RenderableType:
     heads += [plain(f"missing: {sentence}", style="yellow") for sentence in overview.missing]
     path = shlex.quote(overview.path)
     hints = [("List calls:", f"ulpscope show {path} --op '*'"), ("Look into one:", f"ulpscope show {path} ID")]
-    parts = (section(rank.name, pairs(_rank_lines(rank)), _kinds(rank)) for rank in ranks)
+    parts = (section(rank.name, pairs(_rank_lines(rank)), _kinds(rank), *_training(rank)) for rank in ranks)
     return Group(*heads, *parts, Text(), pairs(hints))
 
 
@@ -91,6 +92,11 @@ def _kinds(rank: RankOverview) -> RenderableType:
     calls = {(count.kind, count.phase): count.calls for count in rank.counts}
     rows = ([kind, *(f"{calls.get((kind, phase), 0):,}" for phase in phases)] for kind in kinds)
     return Group(Text(), table(["calls", *phases], rows, right=phases))
+
+
+def _training(rank: RankOverview) -> Iterator[RenderableType]:
+    if rank.training is not None:
+        yield from (Text(), *training_parts(rank.training))
 
 
 def _in_order(found: set[str], words: Iterable[Enum]) -> list[str]:

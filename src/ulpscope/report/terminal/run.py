@@ -24,8 +24,10 @@ from ulpscope.records.runs import (
     Stepping,
 )
 from ulpscope.report.record_json import answer_json, fields_of
-from ulpscope.report.words.language import bytes_text, count_text, ranges_text
+from ulpscope.report.terminal.anomalies import anomaly_entry, anomaly_text
+from ulpscope.report.words.language import Language, bytes_text, count_text, phrases, ranges_text
 
+ANOMALIES_SHOWN = 8
 FORKED = "a forked process"
 """How a capture names a fork that it leaves alone."""
 
@@ -39,7 +41,10 @@ def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter:
         "command": shlex.join(command),
         "interpreter": interpreter or "whichever Python the command starts",
         "watch": "" if settings.watch is None else settings.watch.value,
-        "level": "" if settings.watch is Watch.GRADIENTS else settings.level.value,
+        "level": "" if settings.watch in (Watch.GRADIENTS, Watch.TRAINING) else settings.level.value,
+        "every": f"{settings.training.every} steps" if settings.training.every > 1 else "",
+        "control": "" if settings.training.control is None else str(settings.training.control),
+        "like": "" if settings.training.like is None else str(settings.training.like),
         "save": settings.save.value,
         "steps": str(settings.steps or "all"),
         "ranks": str(settings.ranks or "all"),
@@ -67,6 +72,8 @@ def summary_text(outcome: RunOutcome) -> str:
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
         if outcome.settings.watch is Watch.GRADIENTS:
             step = f"ulpscope compare {shlex.quote(outcome.trace)} OTHER"
+        if outcome.settings.watch is Watch.TRAINING:
+            lines += _anomaly_lines(outcome)
         if len(outcome.captured) > 1:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
         # What one must know to read the numbers of steps and the paths of modules.
@@ -146,7 +153,7 @@ def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
             "interrupted": outcome.interrupted,
         },
         ranks=[_process_object(process) for process in captured],
-        findings=[],
+        findings=[anomaly_entry(each) for each in outcome.anomalies],
         notes=[{"sentence": text} for text in dict.fromkeys(told)],
         counts={
             "ranks": len(captured),
@@ -221,6 +228,15 @@ def _watched_text(outcome: RunOutcome) -> str:
     kept = {step for process in outcome.captured for step in process.steps}
     told = f"{_steps_text(kept)} kept in {outcome.trace}" if kept else "no overflow"
     return f"{count_text(ran, 'step')}, {count_text(calls, 'call')}: {told}"
+
+
+def _anomaly_lines(outcome: RunOutcome) -> list[str]:
+    """What was told while the run went on, once more where it is looked for."""
+    several = len(outcome.captured) > 1
+    told = [f"  {anomaly_text(each, several=several)}" for each in outcome.anomalies[:ANOMALIES_SHOWN]]
+    left = len(outcome.anomalies) - len(told)
+    more = [f"  {left:,} more: ulpscope show {shlex.quote(outcome.trace)}"] if left else []
+    return [*told, *more] or [f"  {phrases(Language.EN).say('anomaly.none')}"]
 
 
 def _exit_note(outcome: RunOutcome) -> str:

@@ -25,6 +25,7 @@ from ulpscope.report.program import argument_lines, source_line
 from ulpscope.report.record_json import answer_json, fields_of, marked
 from ulpscope.report.tables import draw_long, left_out, pairs, plain, render, section, set_in, stats_cells, table
 from ulpscope.report.terminal.overview import coverage_part, environment_part, overview_part
+from ulpscope.report.terminal.training_course import training_entry
 from ulpscope.report.words.language import count_text
 from ulpscope.trace.overview import Overview
 from ulpscope.trace.query import Edge, Neighbours
@@ -269,6 +270,7 @@ def _whole_trace_json(view: WholeTraceView) -> dict[str, Any]:
             "coverage": None if rank.info.closed is None else rank.info.coverage,
             **fields_of(rank, "steps", "missing", "calls", "values", "saved_values"),
             "kinds": rank.counts,
+            **({} if rank.training is None else training_entry(rank.training)),
         }
         for rank in overview.ranks
     ]

@@ -35,7 +35,7 @@ from ulpscope.report.page import (
 from ulpscope.report.record_json import to_json
 from ulpscope.report.words.language import Language, shown_name
 from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json
-from ulpscope.trace.overview import module_trends
+from ulpscope.trace.overview import module_trends, training_trends
 from ulpscope.trace.schema import wrong_size
 from ulpscope.workflows.results import REPORT, SUMMARY, with_page, write_json, writing
 
@@ -118,7 +118,8 @@ def page_text(result: Path, *, served: bool = False) -> str:
     is_run = result.is_dir() or dialect_of(result) is not None
     if is_run and not (result / SUMMARY).is_file():
         trace = open_run(result)
-        content = trace_content(str(result), module_trends(trace), trace.missing)
+        stats = pl.concat([training_trends(trace), module_trends(trace)])
+        content = trace_content(str(result), stats, trace.missing)
         return assemble(content, title=f"trace: {result.resolve().name} - ulpscope", served=served)
     summary = read_summary(result)
     kind = KINDS[summary["command"]]

@@ -28,10 +28,12 @@ from ulpscope.report.files.model_explorer import (
     magnitude_data,
     not_finite_data,
 )
-from ulpscope.report.files.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
+from ulpscope.report.files.tensorboard import EVENTS, comparison_scalars, course_scalars, trend_scalars, write_scalars
 from ulpscope.report.files.tensorboard_graph import write_graph
 from ulpscope.report.words.language import shown_text
 from ulpscope.trace.overview import module_trends
+from ulpscope.trace.reader import Trace
+from ulpscope.trace.trainings.course import course_of
 from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding
 from ulpscope.workflows.results import writing
 
@@ -195,7 +197,7 @@ class Export:
 def export_tensorboard(path: Path, out: Path) -> Export:
     """Write the statistics of a trace, or the errors of a comparison, as scalars by step and module; and the graph."""
     compared = is_result(path)
-    scalars = comparison_scalars(read_pairs(path)) if compared else trend_scalars(module_trends(open_run(path)))
+    scalars = comparison_scalars(read_pairs(path)) if compared else _run_scalars(open_run(path))
     if scalars.is_empty():
         raise UlpscopeError(
             f"{path} has no statistics of floats",
@@ -208,6 +210,13 @@ def export_tensorboard(path: Path, out: Path) -> Export:
         files = write_scalars(scalars, out)
         files += [write_graph(*graph, out / name, colour="judgement") for name, graph in graphs.items()]
     return Export(tuple(files), notes, f"tensorboard --logdir {shlex.quote(str(out))}")
+
+
+def _run_scalars(trace: Trace) -> pl.DataFrame:
+    """Statistics by module; of a watched training its loss, gradient norm and learning rates before them."""
+    courses = [(rank.info.rank, course) for rank in trace.ranks if (course := course_of(rank)) is not None]
+    parts = [course_scalars(rank, course.table) for rank, course in courses]
+    return pl.concat([*parts, trend_scalars(module_trends(trace))]).sort("rank", "step", maintain_order=True)
 
 
 def _tensorboard_graphs(path: Path) -> tuple[dict[str, tuple[Json, dict[str, Json]]], tuple[str, ...]]:

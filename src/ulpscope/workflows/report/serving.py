@@ -12,7 +12,8 @@ import hmac
 import json
 import secrets
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,12 +58,30 @@ def serve_report(result: Path, *, port: int, announce: Callable[[str], None]) ->
 
 def open_server(result: Path, *, port: int) -> "ReportServer":
     """A server that has its port and its page; serve_forever() starts it, closing gives the port back."""
-    page = page_text(result, served=True).encode("utf-8")
+    page = LivePage(result)
+    page.read()  # before the port is taken: what cannot be read is told at once
     tensors = TensorAnswers(TensorPairs(result)) if (result / PAIRS).is_file() else None
     try:
         return ReportServer(port, page=page, tensors=tensors)
     except (OSError, OverflowError) as error:
         raise _no_port(port, error) from error
+
+
+class LivePage:
+    """The page of a result; of a trace that is being written, with all that is there when it is asked for."""
+
+    def __init__(self, result: Path) -> None:
+        self._result = result
+        self._ranks: Sequence[int] | None = None
+        self._page = b""
+        self._lock = threading.Lock()
+
+    def read(self) -> bytes:
+        with self._lock:
+            ranks = [rank.stat().st_mtime_ns for rank in sorted(self._result.glob("rank*"))]
+            if ranks != self._ranks:
+                self._page, self._ranks = page_text(self._result, served=True).encode("utf-8"), ranks
+            return self._page
 
 
 class ReportServer(ThreadingHTTPServer):
@@ -71,7 +90,7 @@ class ReportServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, port: int, *, page: bytes, tensors: TensorAnswers | None) -> None:
+    def __init__(self, port: int, *, page: LivePage, tensors: TensorAnswers | None) -> None:
         self.page = page
         self.tensors = tensors
         self.token = secrets.token_urlsafe(24)
@@ -168,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _found(self, path: str, query: str) -> _Reply:
         if not path:
-            return _Reply(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page, _PAGE_POLICY)
+            return _Reply(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page.read(), _PAGE_POLICY)
         answer = self.server.tensors.answer(path, query) if self.server.tensors is not None else None
         if answer is None:
             seen = "there is nothing at this address"

@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
 from ulpscope.capture.processes import rank_and_world_size, starts_ranks
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
+from ulpscope.records.anomalies import Anomaly
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import (
     CapturedProcess,
@@ -229,6 +230,7 @@ def capture_command(
         interrupted=child.interrupted,
         captured=tuple(_captured(directory, watch.last_calls) for directory in directories),
         seen=watch.seen(),
+        anomalies=tuple(sorted(watch.anomalies, key=lambda each: each.when)),
     )
 
 
@@ -265,6 +267,7 @@ class RunWatch:
         self._messages: dict[str, None] = {}
         self.last_calls: dict[int, LastCall] = {}
         """By process: those that did not live to say that they end."""
+        self.anomalies: list[Anomaly] = []
 
     def tick(self) -> None:
         """Read what is new and show it."""
@@ -305,9 +308,21 @@ class RunWatch:
         if event["event"] == "started" and not self._of("started"):
             threading.Thread(target=_import_tables, daemon=True).start()
         self._events.append(event)
+        if event["event"] == "anomaly":
+            self._hear(event["found"])
         if event["event"] in ("message", "failed") and event["text"] not in self._messages:
             self._messages[event["text"]] = None
             tell(f"ulpscope: {event['text']}")
+
+    def _hear(self, found: dict[str, Any]) -> None:
+        """An anomaly of a watched training; what several ranks see alike is told once."""
+        from ulpscope.report.terminal.anomalies import anomaly_text
+        from ulpscope.trace.trainings.written import anomaly_from
+
+        anomaly = anomaly_from(found)
+        if not any(each.is_like(anomaly) for each in self.anomalies):
+            self.anomalies.append(anomaly)
+            tell(f"ulpscope: {anomaly_text(anomaly)}")
 
     def _of(self, name: str) -> list[Event]:
         return [event for event in self._events if event["event"] == name]

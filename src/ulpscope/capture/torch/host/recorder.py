@@ -39,6 +39,7 @@ from ulpscope.capture.torch.tensors import (
 )
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.capture.watch import overflow as watch_overflow
+from ulpscope.capture.watch import training as watch_training
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save, Watch
 from ulpscope.records.runs import CaptureSettings
@@ -84,18 +85,24 @@ class LaterHost:
 
 def _is_served(settings: CaptureSettings) -> bool:
     """Whether what is watched needs nothing that only Python's recorder has: gradients alone, data in a ring."""
-    return settings.watch is None or (settings.watch is Watch.OVERFLOW and not settings.overflow.ring)
+    if settings.watch is Watch.OVERFLOW:
+        return not settings.overflow.ring
+    return settings.watch is not Watch.GRADIENTS
 
 
 def _gives(settings: CaptureSettings) -> bool:
-    plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
+    chooses = (settings.only or settings.skip) and settings.watch is not Watch.TRAINING
+    plain = settings.save is Save.STATS and not settings.verify and not chooses
     return plain and settings.level is not Level.KERNEL and _is_served(settings)
 
 
 class CompiledRecorder(TorchRecorder):
     """Hands on to the core. What is no plain call comes to the watchers, with the same numbers and values behind it."""
 
-    records_modules = True
+    @property
+    def records_modules(self) -> bool:  # type: ignore[override]
+        """Which modules are chosen is asked of Python."""
+        return not self._choice.only and not self._choice.skip
 
     def make_values(self, around: Surroundings) -> "CompiledValues":
         """Makes the core, too; raises NotCompiledError where it cannot be."""
@@ -117,6 +124,11 @@ class CompiledRecorder(TorchRecorder):
         if self.settings.watch is Watch.OVERFLOW:
             self._process = WritingProcess(
                 events, module=watch_overflow.__name__, arguments=(self.settings.overflow.most,)
+            )
+        elif self.settings.watch is Watch.TRAINING:
+            like = self.settings.training.like
+            self._process = WritingProcess(
+                events, module=watch_training.__name__, arguments=() if like is None else (str(like),)
             )
         else:
             self._process = WritingProcess(events)

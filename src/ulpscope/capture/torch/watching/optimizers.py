@@ -13,12 +13,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ulpscope.capture.recording.arguments import to_json
-from ulpscope.capture.recording.calls import PARAMETER, OpenCall
+from ulpscope.capture.recording.calls import OUTSIDE, PARAMETER, OpenCall
 from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.tensors import encode_call
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.records.enums import Kind, Role
+from ulpscope.records.enums import Kind, Phase, Role, Watch
+from ulpscope.trace.watched import SCALE, SCALER_OP
 
 GRADIENT, STATE = Role.GRADIENT.value, Role.STATE.value
 PARAMETER_AFTER, STATE_AFTER = Role.PARAMETER_AFTER.value, Role.STATE_AFTER.value
@@ -64,6 +65,8 @@ class OptimizerWatcher:
         self._scopes = watcher.scopes
         self._parameter_names = parameter_names
         self._unwatched = unwatched
+        self.only: tuple[Optimizer, ...] = ()
+        """Those that are watched; all if there is none."""
         self._open = _OpenSteps()
         self._begun = 0
         """Optimizers' steps so far."""
@@ -114,6 +117,8 @@ class OptimizerWatcher:
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self._begun
+            if entry.is_on and self._recorder.capturing and self._recorder.settings.watch is Watch.TRAINING:
+                self._recorder.guarded("loss scale", self._record_scale, scaler)
             try:
                 return original(scaler, optimizer, *args, **kwargs)
             finally:
@@ -122,6 +127,14 @@ class OptimizerWatcher:
                     steps.note_update()
 
         return step
+
+    def _record_scale(self, scaler: Any) -> None:
+        """What the loss was multiplied by: gradients of this step's backwards are so many times too large."""
+        scale = getattr(scaler, "_scale", None)
+        if scale is not None:
+            call = self._recorder.open(Kind.API, SCALER_OP, OUTSIDE, parent=None, phase=Phase.UPDATE)
+            self._recorder.use(call, Role.STATE.value, SCALE, scale)
+            self._recorder.close(call)
 
     def _noted_init(self, entry: Replacement) -> Callable[..., Any]:
         steps, original = self._recorder.steps, entry.original
@@ -166,7 +179,8 @@ class OptimizerWatcher:
 
     def _begin(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
         """The update begins: what it reads is there."""
-        if self._recorder.capturing and not groups:
+        is_wanted = not self.only or any(optimizer is one for one in self.only)
+        if self._recorder.capturing and is_wanted and not groups:
             groups += self._guarded(self._open_groups, optimizer) or []
             self._scopes.calls.extend(group.call for group in groups[:1])
 
@@ -216,7 +230,7 @@ class OptimizerWatcher:
         opened: list[_OpenGroup] = []
         for number, group in enumerate(optimizer.param_groups):
             call = self._recorder.open(Kind.OPTIMIZER, op, self._scopes.innermost, parent=self._scopes.parent)
-            parameters = named_parameters(group, names)
+            parameters = self._recorder.wants_parameters(named_parameters(group, names))
             if call.wanted:
                 gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
                 self._recorder.use_all(call, GRADIENT, gradients)

@@ -86,7 +86,7 @@ class Patches:
         self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
         self.paths = self.modules.paths
         self._exposure = replaced_exposure(watcher)
-        self._optimizers = OptimizerWatcher(
+        self.optimizers = OptimizerWatcher(
             watcher,
             parameter_names=self.paths.parameter_names,
             unwatched=lambda: _Unwatched(self._mode, self._exposure),
@@ -119,7 +119,7 @@ class Patches:
         """Start observing this thread."""
         self._recorder.serve(self._mode, records_calls=self._watcher.records_calls)
         self._entries.install()
-        self._optimizers.install()
+        self.optimizers.install()
         self._namespaces = self._namespaces or replaced_namespaces(self._watcher, self._mode)
         self._namespaces.install()
         self._others.install()
@@ -132,7 +132,7 @@ class Patches:
     def uninstall(self) -> None:
         """Leave torch as it was found."""
         self._put_back()
-        self._optimizers.uninstall()  # which may put the mode back, too
+        self.optimizers.uninstall()  # which may put the mode back, too
         if self._kernels is not None:
             self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         remove_mode(self._mode)
@@ -143,7 +143,7 @@ class Patches:
         self._entries.uninstall()
 
     def _begin_forward(self, module: nn.Module) -> None:
-        self._recorder.guarded("begin of a forward", self._optimizers.abort)
+        self._recorder.guarded("begin of a forward", self.optimizers.abort)
         self._session.begin_outermost(id(module))
         self._take_off_if_idle()
 
@@ -168,7 +168,7 @@ class Patches:
         self._suspensions += 1
         if self._suspensions == 1:
             self._entries.uninstall()
-            self._optimizers.remove_hooks()
+            self.optimizers.remove_hooks()
             self._was_exposed = self._exposure.are_on
             if self._was_exposed:
                 self._exposure.uninstall()
@@ -182,7 +182,7 @@ class Patches:
             self._suspensions -= 1
             if self._suspensions == 0:
                 self._entries.install()
-                self._optimizers.add_hooks()
+                self.optimizers.add_hooks()
                 if self._was_exposed:
                     self._exposure.install()
             if depth is not None:
