@@ -180,6 +180,7 @@ def compared(tmp_path: Path, fault: parting.Fault | None, *, noise: str = "none"
     [
         parting.Fault("rate", 0, ("setting",), "layers.2."),
         parting.Fault("batch", 6, ("input",)),
+        parting.Fault("eps", 0, ("input",)),
         parting.Fault("flip", 7, ("changed",), "layers.1.rise.weight"),
         parting.Fault("seed", 5, ("randomness",)),
         parting.Fault("backward", 5, ("backward",), "layers.1."),

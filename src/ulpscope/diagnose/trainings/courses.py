@@ -10,7 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import argument_differences
-from ulpscope.diagnose.limits import STEPS_AT_ONCE
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, STEPS_AT_ONCE
+from ulpscope.judge.rounding.limits import TF32_ROUNDOFF
 from ulpscope.judge.rounding.measuring import measure
 from ulpscope.judge.rounding.values import Values, read_values
 from ulpscope.numerics.dtypes import DTYPES, Floats
@@ -62,6 +63,16 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Precision:
+    """In which types the runs' forwards hold numbers."""
+
+    types: Pair[str | None]
+    """The coarsest of each; None where that is not known."""
+    roundoff: float
+    """Of the coarsest of both, or of products that both may round further."""
+
+
+@dataclass(frozen=True, slots=True)
 class Courses:
     """Two ranks, paired step by step."""
 
@@ -70,15 +81,18 @@ class Courses:
     updates: dict[int, list[Update]]
     table: pl.DataFrame
     """A row a loss, gradient and weight of each step."""
+    precision: Precision
 
 
 def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     """Everything about these steps, which both have."""
     updates: dict[int, list[Update]] = {}
     tables: list[pl.DataFrame] = []
+    types: list[Pair[str | None]] = []
     earlier: _Sketches = {}
     for chunk in _chunks(steps):
         calls = Pair(*(_calls(side, chunk) for side in ranks))
+        types.append(calls.map(_coarsest))
         every = calls.reference.join(calls.target, on=["step", "order"], how="full", coalesce=True, suffix="_target")
         paired = every.drop_nulls(["id", "id_target"])
         uses = Pair(*(_uses(side, chunk, ids["id"]) for side, ids in zip(ranks, calls, strict=True)))
@@ -86,7 +100,33 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
             updates.setdefault(update.step, []).append(update)
         tables.append(_measured(ranks, _paired_uses(paired, uses), chunk, earlier))
     table = pl.concat(tables) if tables else pl.DataFrame(schema=TABLE)
-    return Courses(ranks.target.info.rank, tuple(steps), updates, table)
+    first = types[0] if types else Pair(None, None)
+    return Courses(ranks.target.info.rank, tuple(steps), updates, table, _precision(ranks, first))
+
+
+def _coarsest(calls: pl.DataFrame) -> str | None:
+    """What a watch has noted of the forward, at every update alike."""
+    return next((name for name in calls["autocast"] if name is not None), None)
+
+
+def _precision(ranks: Pair[RankTrace], types: Pair[str | None]) -> Precision:
+    """What nobody has told may be the coarsest there is."""
+    roundoffs = [COARSEST_ROUNDOFF if name is None else _roundoff(name) for name in types]
+    rounded = ranks.map(_products)
+    # A precision of products that one run alone has is no rounding of both: it is what they differ by.
+    shared = rounded.reference if rounded.reference == rounded.target else 0.0
+    return Precision(types, min(max(*roundoffs, shared), COARSEST_ROUNDOFF))
+
+
+def _products(rank: RankTrace) -> float:
+    """What a switch lets products of float32 round to."""
+    switches = rank.info.environment.get("switches", {})
+    on_device = any(not name.startswith("cpu") for name in rank.info.devices)
+    asked = switches.get("float32_matmul_precision", "highest")
+    if asked == "medium":
+        return COARSEST_ROUNDOFF
+    is_coarse = asked != "highest" or switches.get("cudnn_allow_tf32")
+    return TF32_ROUNDOFF if on_device and is_coarse else 0.0
 
 
 def _chunks(steps: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -96,7 +136,7 @@ def _chunks(steps: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _calls(rank: RankTrace, steps: Sequence[int]) -> pl.DataFrame:
     """Updates in their order of each step."""
-    calls = rank.calls(steps).select("id", "step", "name", "op", "arguments", "generator").sort("id")
+    calls = rank.calls(steps).select("id", "step", "name", "op", "arguments", "generator", "autocast").sort("id")
     return rank.collect(calls).with_columns(order=pl.int_range(pl.len()).over("step"))
 
 

@@ -12,11 +12,16 @@ import numpy as np
 import polars as pl
 
 from ulpscope.diagnose.limits import (
+    COARSEST_ROUNDOFF,
     DRIFT_SHARE,
     DRIFT_STEPS,
     FIRST_ERROR,
+    FIRST_GRADIENTS,
+    FIRST_LOSS,
+    HALF_ROUNDOFF,
     JUMP_SCATTERS,
     LEAST_JUMP,
+    LOSS_ROUNDOFFS,
     NORMAL_DEVIATION,
     PARAMETERS_NAMED,
     PEERS_APART,
@@ -30,7 +35,7 @@ from ulpscope.diagnose.trainings.courses import Courses, Update
 from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
 from ulpscope.records.findings import Place
-from ulpscope.records.trainings import Cause, Drift, PartedParameter, Parting
+from ulpscope.records.trainings import Beginning, Cause, Drift, PartedParameter, Parting
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,15 @@ class PartingSearch:
         row = next(rows, None)
         return None if row is None else self._courses.steps[row]
 
+    def beginning(self) -> Beginning | None:
+        """How the first step of both begins."""
+        if not self._courses.steps:
+            return None
+        known, apart = self._courses.precision, np.nan_to_num(self._losses.errors[0], nan=0.0, posinf=np.inf)
+        roundoffs = float(apart.max(initial=0.0)) / known.roundoff if self._begins_alike(0) else None
+        step, types = self._courses.steps[0], (known.types.reference, known.types.target)
+        return Beginning(self._courses.rank, step, types, roundoffs, (roundoffs or 0.0) > LOSS_ROUNDOFFS)
+
     def drift(self) -> Drift | None:
         """From where on the median gradient differs about as much as those of two batches do."""
         shares = self._gradients.table.filter(pl.col("own") > 0).with_columns(share=pl.col("error") / pl.col("own"))
@@ -191,15 +205,29 @@ class PartingSearch:
 
     def _computed(self, row: int, updates: Sequence[Update]) -> Parting | None:
         """Losses and gradients that differ though the weights do not, or no more than they did."""
-        losses, gradients = self._losses.news(row), self._gradient_news(row)
-        if not gradients.any():
+        losses, gradients = self._loss_news(row), self._gradient_news(row)
+        if not gradients.any() and not (losses and self._begins_alike(row)):
             return None
-        if not losses.any() and len(self._losses.names):
+        # Of the first step, what the forward left in the loss is seen to the last bit.
+        same_loss = not self._losses.is_noisy(row) if self._begins_alike(row) else not losses
+        if same_loss and len(self._losses.names):
             cause = Cause.BACKWARD
         else:
             cause = Cause.RANDOMNESS if self._draws_apart(row, updates) else Cause.INPUT
         parted = self._parted(self._gradients, row, gradients)
         return self._parting(cause, row, updates[0] if updates else None, parted)
+
+    def _begins_alike(self, row: int) -> bool:
+        """Whether this is the first step, from weights of the same bits: what differs is not left by steps before."""
+        return row == 0 and not self._weights.is_noisy(row)
+
+    def _loss_news(self, row: int) -> bool:
+        """Losses of the same weights differ by what rounds; later ones as they have differed so far."""
+        if not self._begins_alike(row):
+            return bool(self._losses.news(row).any())
+        unit = self._courses.precision.roundoff
+        errors = np.nan_to_num(self._losses.errors[row], nan=0.0, posinf=np.inf)
+        return bool((errors > (np.sqrt(unit) if unit >= HALF_ROUNDOFF else FIRST_LOSS * unit)).any())
 
     def _gradient_news(self, row: int) -> Bools:
         """All of them move together where the loss is another one; a single one only where it stands out."""
@@ -212,8 +240,9 @@ class PartingSearch:
         if row:
             news = course.news(row)
             return news if 2 * news.sum() >= there.sum() else np.asarray(news & (now > PEERS_APART * median))
-        alone = max(FIRST_ERROR, PEERS_APART * median)
-        return np.asarray(there & (now > (FIRST_ERROR if median > FIRST_ERROR else alone)))
+        unit = self._courses.precision.roundoff if self._begins_alike(row) else COARSEST_ROUNDOFF
+        first = FIRST_ERROR if unit >= HALF_ROUNDOFF else FIRST_GRADIENTS * unit
+        return np.asarray(there & (now > (first if median > first else max(first, PEERS_APART * median))))
 
     def _draws_apart(self, row: int, updates: Sequence[Update]) -> bool:
         """Whether generators have just parted."""
@@ -265,7 +294,8 @@ class PartingSearch:
         if not len(factors) or float(step["cosine"].min() or 0.0) < 1.0 - SAME_DIRECTION:  # type: ignore[arg-type]
             return None
         typical = float(np.median(factors))
-        return typical if np.allclose(factors, typical, rtol=SAME_DIRECTION) else None
+        is_common = abs(typical - 1.0) > SAME_DIRECTION and np.allclose(factors, typical, rtol=SAME_DIRECTION)
+        return typical if is_common else None
 
 
 def _of_group(update: Update) -> tuple[PartedParameter, ...]:

@@ -52,7 +52,7 @@ def trainings_json(found: Trainings, language: Language) -> dict[str, Any]:
     notes = [{**fields_of(drift), "sentence": _drift_text(found, words)} for drift in found.drifts[:1]]
     return answer_json(
         "compare",
-        fields_of(found, "reference", "target", "noisy_since", "missing"),
+        fields_of(found, "reference", "target", "noisy_since", "beginnings", "missing"),
         verdict=found.outcome,
         findings=findings,
         notes=notes,
@@ -105,10 +105,15 @@ def _parts(parting: Parting, words: Phrases) -> dict[str, object]:
         "argument": "" if stated is None else shown_name(stated.place.removeprefix("kwargs.")),
         "reference": "" if stated is None else shown_name(stated.reference),
         "target": "" if stated is None else shown_name(stated.target),
-        "loss_reference": f"{losses[0]:.6g}",
-        "loss_target": f"{losses[1]:.6g}",
+        "loss_reference": _loss_text(losses[0], losses[1]),
+        "loss_target": _loss_text(losses[1], losses[0]),
         "error": "" if first is None else number_text(first.error),
     }
+
+
+def _loss_text(loss: float, other: float) -> str:
+    """With as many digits as it takes to tell it from the other run's."""
+    return f"{loss:.9g}" if f"{loss:.6g}" == f"{other:.6g}" != f"{loss:.9g}" else f"{loss:.6g}"
 
 
 def _table(parting: Parting, words: Phrases) -> RenderableType:
@@ -127,11 +132,24 @@ def _ending(found: Trainings, words: Phrases) -> Iterator[str]:
         yield _drift_text(found, words)
     if found.noisy_since is not None and not found.partings:
         yield words.say("training.noisy", step=found.noisy_since)
+    yield from _beginning(found, words)
     gradients, steps = words.count(found.gradients, "gradient"), words.count(len(found.steps), "step")
     yield words.say("training.counts", gradients=gradients, steps=steps, identical=f"{found.identical:,}")
     if any(found.left):
         yield words.say("training.left", reference=f"{found.left[0]:,}", target=f"{found.left[1]:,}")
     yield from words.remarks(found.missing[:MISSING_SHOWN], longest=LONGEST_REMARK)
+
+
+def _beginning(found: Trainings, words: Phrases) -> Iterator[str]:
+    """What the first step leaves open: a loss that rounding seldom makes, and what no precision of both resolves."""
+    doubtful = next((each for each in found.beginnings if each.is_doubtful), None)
+    if doubtful is not None and not found.partings:
+        roundoffs = number_text(doubtful.roundoffs or 0.0)
+        yield words.say("training.doubtful", step=doubtful.step, roundoffs=roundoffs)
+    mixed = next((each.types for each in found.beginnings if len(set(each.types)) == 2), None)
+    if mixed is not None and not found.partings:
+        unknown = words.say("training.type_unknown")
+        yield words.say("training.types", reference=mixed[0] or unknown, target=mixed[1] or unknown)
 
 
 def _drift_text(found: Trainings, words: Phrases) -> str:
@@ -142,6 +160,7 @@ def _drift_text(found: Trainings, words: Phrases) -> str:
 
 def _next(found: Trainings) -> str:
     """To look into the step of a parting, both runs are captured there."""
-    if found.partings:
-        return f"ulpscope run -o TRACE --steps {found.partings[0].place.step} --stop -- COMMAND"
+    open_steps = [each.place.step for each in found.partings] + [b.step for b in found.beginnings if b.is_doubtful]
+    if open_steps:
+        return f"ulpscope run -o TRACE --steps {open_steps[0]} --stop -- COMMAND"
     return f"ulpscope show {shlex.quote(found.target)}"
