@@ -100,8 +100,8 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
             updates.setdefault(update.step, []).append(update)
         tables.append(_measured(ranks, _paired_uses(paired, uses), chunk, earlier))
     table = pl.concat(tables) if tables else pl.DataFrame(schema=TABLE)
-    first = types[0] if types else Pair(None, None)
-    return Courses(ranks.target.info.rank, tuple(steps), updates, table, _precision(ranks, first))
+    precision = _precision(ranks, types[0] if types else Pair[str | None](None, None))
+    return Courses(ranks.target.info.rank, tuple(steps), updates, table, precision)
 
 
 def _coarsest(calls: pl.DataFrame) -> str | None:

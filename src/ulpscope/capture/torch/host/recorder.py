@@ -90,6 +90,7 @@ def _is_served(settings: CaptureSettings) -> bool:
 
 def _gives(settings: CaptureSettings) -> bool:
     plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
+    plain = plain and not settings.changes_numbers
     return plain and settings.level is not Level.KERNEL and _is_served(settings)
 
 

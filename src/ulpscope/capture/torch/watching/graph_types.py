@@ -1,4 +1,4 @@
-"""In which types the forward behind a loss holds numbers, told by autograd's graph of it: autocast and casts are seen."""
+"""In which types the forward behind a loss holds numbers, by autograd's graph of it: autocast and casts are seen."""
 
 from collections import deque
 from typing import Any
