@@ -203,8 +203,8 @@ FIRST_GRADIENTS = 1024.0
 """Roundoffs, the same where it holds them in finer types. Measured: 7 between float32 and sums in another order, 1,300
 and more where an epsilon is 1e-3 in the place of 1e-5 (benchmarks/parting.py)."""
 FIRST_LOSS = 64.0
-"""Roundoffs of the coarsest type by which the losses of a first step differ at most: eight times LOSS_ROUNDOFFS, since a
-watch does not see what excuses a sound loss that is further off. Chosen."""
+"""Roundoffs of the coarsest type by which the losses of a first step differ at most: eight times LOSS_ROUNDOFFS, since
+a watch does not see what excuses a sound loss that is further off. Chosen."""
 PEERS_APART = 64.0
 """How many times the error of its peers a single gradient has, in steps of which no noise is known. Chosen."""
 SAME_DIRECTION = 1e-3
@@ -216,10 +216,10 @@ DRIFT_SHARE, DRIFT_STEPS = 0.5, 3
 """Directions have drifted apart where the median gradient differs by that share of what two batches do, for so many
 steps. Chosen."""
 UNREPEATED = 0.25
-"""Share of the distance of two runs' losses by which one command's own loss of that step moves when it is run again: from
-there on that command's chance may be all that the runs differ by. Chosen."""
+"""Share of the distance of two runs' losses by which one command's own loss of that step moves when it is run again:
+from there on that command's chance may be all that the runs differ by. Chosen."""
 RECOVERED, PARTLY_RECOVERED = 0.1, 0.5
-"""Share of the distance to the reference's loss that is left at most where running the suspect elsewhere mends the loss,
-and where it mends a part of it. Chosen."""
+"""Share of the distance to the reference's loss that is left at most where running the suspect elsewhere mends the
+loss, and where it mends a part of it. Chosen."""
 PARAMETERS_NAMED = 5
 """Parameters that a parting names, at most."""

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.flow.updates import uncertain_share
 from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, STEPS_AT_ONCE
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF
 from ulpscope.judge.rounding.measuring import measure
@@ -38,11 +39,13 @@ TABLE = {
     "mean_reference": pl.Float64,
     "mean_target": pl.Float64,
     "own": pl.Float64,
+    "uncertain": pl.Float64,
     "signs": pl.Float64,
     "elements": pl.Int64,
     "roundoff": pl.Float64,
 }
-"""`own`: how far what the reference has is from what it had in the step before, relative as `error` is."""
+"""`own`: how far what the reference has is from what it had in the step before, relative as `error` is. `uncertain`:
+the share of elements that are so small that the error may have turned their sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], 
         pl.Series("mean_reference", reference.summaries.mean),
         pl.Series("mean_target", target.summaries.mean),
         pl.Series("own", _own(rows, reference, earlier)),
+        pl.Series("uncertain", _uncertain(reference, np.where(pairs.identical, 0.0, pairs.distance))),
         pl.Series("signs", [signs.get(key) for key in rows.select("step", "place").rows()], dtype=pl.Float64),
         pl.Series("elements", reference.summaries.elements),
         pl.Series("roundoff", roundoff),
@@ -236,6 +240,13 @@ def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
             own[index] = apart / reference.summaries.norm[index]
         earlier[role, place] = step, sketch[index]
     return own
+
+
+def _uncertain(reference: Values, distance: Floats) -> Floats:
+    if reference.exponents is None:
+        return np.zeros(len(distance))
+    rows = zip(reference.exponents, distance, reference.summaries.elements, strict=True)
+    return np.array([uncertain_share(exponents, float(apart), float(size)) for exponents, apart, size in rows])
 
 
 def _agreements(ranks: Pair[RankTrace], both: pl.DataFrame) -> dict[tuple[int, str], float]:

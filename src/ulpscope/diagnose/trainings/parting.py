@@ -47,6 +47,8 @@ class Course:
     """A row a step, a column a name."""
     own: Floats
     """How far the reference has moved since the step before, alike."""
+    uncertain: Floats
+    """Shares of elements whose sign an error may have turned, alike."""
     roundoff: Floats
     """Of the coarsest type either run has there, by name."""
     table: pl.DataFrame
@@ -65,8 +67,7 @@ class Course:
 
     def recent(self, row: int) -> Floats:
         """The largest errors of the steps before one, by name."""
-        before = np.nan_to_num(self.errors[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
-        return np.asarray(before.max(axis=0, initial=0.0))
+        return _largest(self.errors, row)
 
     def leaps(self, row: int) -> Bools:
         """What leaves behind how errors have moved so far."""
@@ -83,6 +84,12 @@ class Course:
         return np.where(np.isfinite(self.errors[row]) | (self.errors[row] == np.inf), moved, np.nan)
 
 
+def _largest(numbers: Floats, row: int) -> Floats:
+    """The largest of the steps before one, by name."""
+    before = np.nan_to_num(numbers[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
+    return np.asarray(before.max(axis=0, initial=0.0))
+
+
 def _scatter(moved: Floats) -> float:
     known = moved[np.isfinite(moved)]
     return float(NORMAL_DEVIATION * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
@@ -93,12 +100,13 @@ def _course(courses: Courses, role: str) -> Course:
     names = tuple(table["parameter"].unique(maintain_order=True))
     columns, rows = {name: index for index, name in enumerate(names)}, {s: i for i, s in enumerate(courses.steps)}
     errors, roundoff = np.full((len(rows), len(names)), np.nan), np.zeros(len(names))
-    own = np.full_like(errors, np.nan)
-    for step, name, error, moved, unit in table.select("step", "parameter", "error", "own", "roundoff").iter_rows():
+    own, uncertain = np.full_like(errors, np.nan), np.full_like(errors, np.nan)
+    known = table.select("step", "parameter", "error", "own", "uncertain", "roundoff")
+    for step, name, error, moved, share, unit in known.iter_rows():
         place = rows[step], columns[name]
-        errors[place], own[place] = error, moved
+        errors[place], own[place], uncertain[place] = error, moved, share
         roundoff[columns[name]] = max(roundoff[columns[name]], unit)
-    return Course(names, errors, own, roundoff, table)
+    return Course(names, errors, own, uncertain, roundoff, table)
 
 
 class PartingSearch:
@@ -195,10 +203,11 @@ class PartingSearch:
         """How far weights may be apart after an update from gradients that were so far apart.
 
         Optimizers that divide by a gradient's size move weights by its sign: of gradients with an error, about so large
-        a share has the other one.
+        a share has the other one, and all that are smaller than the error may.
         """
-        course, before = self._weights, self._gradients.recent(row)
-        known = dict(zip(self._gradients.names, before, strict=True))
+        course, gradients = self._weights, self._gradients
+        before = np.maximum(gradients.recent(row), _largest(gradients.uncertain, row))
+        known = dict(zip(gradients.names, before, strict=True))
         apart = np.array([min(1.0, known.get(name, 1.0)) for name in course.names])
         moved = np.nan_to_num(course.own[row], nan=0.0)
         return np.asarray(course.recent(row) + UPDATES_APART * np.sqrt(apart) * moved)

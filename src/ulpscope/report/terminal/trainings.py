@@ -30,9 +30,13 @@ RANKS_SHOWN = 8
 def trainings_text(found: Trainings, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
     words = phrases(language)
-    heading = plain(_heading(found, words), style=OUTCOME_STYLES[found.outcome])
-    blocks = [*(_finding(parting, found, words) for parting in found.partings[:1]), _ending(found, words)]
-    return answer_text(words, heading, blocks, [_next(found)], width=width, color=color)
+    heading = plain(heading_of(found, words), style=OUTCOME_STYLES[found.outcome])
+    return answer_text(words, heading, blocks_of(found, words), [_next(found)], width=width, color=color)
+
+
+def blocks_of(found: Trainings, words: Phrases) -> list[Iterator[RenderableType]]:
+    """What is said below the heading."""
+    return [*(_finding(parting, found, words) for parting in found.partings[:1]), _ending(found, words)]
 
 
 def trainings_json(found: Trainings, language: Language) -> dict[str, Any]:
@@ -65,7 +69,8 @@ def _evidence(parting: Parting) -> dict[str, Any]:
     return {name: part for name, part in known.items() if part not in (None, ())}
 
 
-def _heading(found: Trainings, words: Phrases) -> str:
+def heading_of(found: Trainings, words: Phrases) -> str:
+    """The first line of the answer."""
     if found.partings:
         first = found.partings[0]
         cause = words.say(f"training.cause.{first.cause.value}")
@@ -127,7 +132,7 @@ def _table(parting: Parting, words: Phrases) -> RenderableType:
     return table(headers, rows, right=headers[1:], folds=headers[:1])
 
 
-def _ending(found: Trainings, words: Phrases) -> Iterator[str]:
+def _ending(found: Trainings, words: Phrases) -> Iterator[RenderableType]:
     if found.drifts:
         yield _drift_text(found, words)
     if found.noisy_since is not None and not found.partings:
