@@ -8,7 +8,7 @@ import pytest
 from ulpscope.diagnose.investigating import conclude, next_plan, wanted_step
 from ulpscope.records.enums import Phase
 from ulpscope.records.environments import EnvironmentDifference, Likelihood
-from ulpscope.records.evidence import ArgumentDifference, Evidence, Unlike
+from ulpscope.records.evidence import ArgumentDifference, Evidence, OneRun, Unlike
 from ulpscope.records.findings import Comparison, Counts, Finding, FindingKind, Outcome, Place, Scope
 from ulpscope.records.investigations import (
     Compared,
@@ -34,10 +34,11 @@ SWITCH = EnvironmentDifference(
     "switches", "float32_matmul_precision", "highest", "medium", Likelihood.LIKELY, "fewer_bits"
 )
 NOTHING = Evidence()
+ALONE = Evidence(one_run=OneRun(only_target=("torch.exp.1",)))
 ARGUMENT = Evidence(unlike=Unlike(arguments=(ArgumentDifference("eps", "1e-05", "0.01"),)))
 
 
-def trainings(cause: Cause | None = None, step: int = 0, *, doubtful: bool = False) -> Trainings:
+def trainings(cause: Cause | None = None, step: int = 0, *, noisy_since: int | None = None) -> Trainings:
     partings = () if cause is None else (Parting(cause, Place(0, step, Phase.UPDATE), losses=(2.0, 2.5)),)
     return Trainings(
         reference="r",
@@ -45,8 +46,8 @@ def trainings(cause: Cause | None = None, step: int = 0, *, doubtful: bool = Fal
         outcome=Outcome.DIVERGED if partings else Outcome.AGREE,
         partings=partings,
         drifts=(),
-        noisy_since=None,
-        beginnings=(Beginning(0, 0, ("float32", "float32"), 20.0 if doubtful else 0.0, doubtful),),
+        noisy_since=noisy_since,
+        beginnings=(Beginning(0, 0, ("float32", "float32"), 0.0, is_doubtful=False),),
         steps=tuple(range(100)),
         gradients=100,
         identical=100,
@@ -58,8 +59,8 @@ def trainings(cause: Cause | None = None, step: int = 0, *, doubtful: bool = Fal
     )
 
 
-def watched(cause: Cause | None = None, step: int = 0, *, optimizers: int = 1, doubtful: bool = False) -> Done:
-    said = Watched(BOTH, trainings(cause, step, doubtful=doubtful), optimizers)
+def watched(cause: Cause | None = None, step: int = 0, *, optimizers: int = 1, noisy_since: int | None = None) -> Done:
+    said = Watched(BOTH, trainings(cause, step, noisy_since=noisy_since), optimizers)
     return Done(Plan(Stage.LOSSES), said, 1.0, ("reference", "target"))
 
 
@@ -117,10 +118,11 @@ def test_trainings_that_agree_end_it() -> None:
     assert conclude((watched(),)) == Conclusion(Verdict.AGREE)
 
 
-def test_a_first_loss_that_rounding_seldom_makes_is_looked_into() -> None:
-    done = (watched(doubtful=True),)
-    assert next_plan(done) == Plan(Stage.STEP, steps=(0, 0))
-    assert conclude((*done, captured(steps=(0, 0)))).verdict is Verdict.AGREE
+def test_calls_are_asked_where_trainings_are_noisy_from_some_step_on() -> None:
+    done = (watched(noisy_since=3),)
+    assert next_plan(done) == Plan(Stage.STEP, steps=(3, 3))
+    assert conclude((*done, captured(steps=(3, 3)))).verdict is Verdict.AGREE
+    assert conclude((*done, captured(finding(step=3), steps=(3, 3)))) == Conclusion(Verdict.FOUND, 1)
 
 
 def test_calls_of_a_first_step_outweigh_its_loss() -> None:
@@ -149,7 +151,12 @@ def test_an_optimizer_in_one_run_only_leaves_nothing_to_compare() -> None:
 
 def test_what_a_run_was_given_is_a_cause_what_it_computed_is_a_suspect() -> None:
     first = watched(Cause.INPUT, 5)
-    for cause in (finding(FindingKind.INPUT), finding(FindingKind.STRUCTURE), finding(evidence=ARGUMENT)):
+    for cause in (
+        finding(FindingKind.INPUT),
+        finding(FindingKind.STRUCTURE),
+        finding(evidence=ARGUMENT),
+        finding(evidence=ALONE),
+    ):
         assert next_plan((first, captured(cause))) is None
     assert next_plan((first, captured(finding()))) == Plan(Stage.TENSORS, steps=(5, 5), only="model.layers.1")
     root = replace(SUSPECT, module="model")

@@ -60,7 +60,9 @@ def _after_losses(said: Watched) -> Plan | None:
 def _step_to_capture(trainings: Trainings) -> tuple[int, int] | None:
     """The watched steps to look into; None where there is none, or the parting says all."""
     if not trainings.partings:
-        return next(((each.step, each.step) for each in trainings.beginnings if each.is_doubtful), None)
+        # What noise hides in losses and gradients of a step is seen in its calls.
+        first = trainings.noisy_since
+        return None if first is None else (first, first)
     parting = trainings.partings[0]
     step = parting.place.step
     if parting.cause is Cause.SETTING:
@@ -136,8 +138,9 @@ def _elsewhere(done: Sequence[Done], said: Compared) -> Plan | None:
 
 
 def is_cause(finding: Finding) -> bool:
-    """Whether nothing has to be asked further: what was given differs, not what was made of it."""
-    return finding.kind is not FindingKind.COMPUTATION or bool(finding.evidence.unlike.arguments)
+    """Whether nothing has to be asked further: the runs were given other things, or make other calls."""
+    evidence = finding.evidence
+    return finding.kind is not FindingKind.COMPUTATION or bool(evidence.unlike.arguments or evidence.one_run.calls)
 
 
 def _first(said: Compared) -> Finding | None:

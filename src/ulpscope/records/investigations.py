@@ -186,6 +186,8 @@ class Investigation:
     done: tuple[Done, ...]
     environment: tuple[EnvironmentDifference, ...]
     conclusion: Conclusion
+    is_kept: bool = True
+    """Whether the traces stay where they are."""
     needed: Plan | None = None
     """What must be captured before it goes on, where traces were given."""
 

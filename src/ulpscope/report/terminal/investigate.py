@@ -36,6 +36,7 @@ from ulpscope.report.tables import BAD, GOOD, OPEN, answer_text, plain, table
 from ulpscope.report.terminal.compare import blocks_of as blocks_of_comparison
 from ulpscope.report.terminal.compare import compare_json
 from ulpscope.report.terminal.compare import heading_of as heading_of_comparison
+from ulpscope.report.terminal.compare_lines import next_commands
 from ulpscope.report.terminal.environment import difference_json, difference_sentence
 from ulpscope.report.terminal.trainings import blocks_of as blocks_of_trainings
 from ulpscope.report.terminal.trainings import heading_of as heading_of_trainings
@@ -195,11 +196,21 @@ def _notes(found: Investigation, words: Phrases) -> Iterator[str]:
 
 
 def _commands(found: Investigation) -> Iterator[str]:
+    said = None if found.decisive is None else found.decisive.said
     if found.needed is not None:
         yield f"ulpscope run -o TRACE {found.needed} -- COMMAND"
     elif found.conclusion.unrepeatable is not None:
         command = None if found.commands is None else getattr(found.commands, found.conclusion.unrepeatable)
         yield f"ulpscope repeat -- {'COMMAND' if command is None else shlex.join(command)}"
+    elif isinstance(said, Compared) and said.comparison is not None:
+        yield from next_commands(said.comparison) if found.is_kept else [_kept_command(found)]
+
+
+def _kept_command(found: Investigation) -> str:
+    """Traces that are gone cannot be looked into."""
+    commands = found.commands
+    told = ("...", "...") if commands is None else tuple(map(shlex.join, commands))
+    return f"ulpscope investigate --out DIR -- {told[0]} --against -- {told[1]}"
 
 
 def investigation_json(found: Investigation, language: Language = Language.EN) -> dict[str, Any]:
@@ -211,7 +222,7 @@ def investigation_json(found: Investigation, language: Language = Language.EN) -
         verdict=told.verdict,
         findings=_findings(found, words),
         notes=[{"sentence": each} for each in (*_sentences(found, words), *_notes(found, words))],
-        stages=[_stage(done, words) for done in found.done],
+        stages=[_stage(done, words, is_kept=found.is_kept) for done in found.done],
         decided_by=None if told.by is None else told.by + 1,
         recovery=told.recovery,
         commands=None if found.commands is None else {side: getattr(found.commands, side) for side in sides},
@@ -221,7 +232,7 @@ def investigation_json(found: Investigation, language: Language = Language.EN) -
     )
 
 
-def _stage(done: Done, words: Phrases) -> dict[str, Any]:
+def _stage(done: Done, words: Phrases, *, is_kept: bool) -> dict[str, Any]:
     plan, said = done.plan, done.said
     more = fields_of(said, "losses", "calls") if isinstance(said, Raised) else {}
     return {
@@ -232,7 +243,7 @@ def _stage(done: Done, words: Phrases) -> dict[str, Any]:
         "verdict": _verdict(done),
         "runs": len(done.ran),
         "seconds": done.seconds,
-        "traces": fields_of(done.traces),
+        "traces": fields_of(done.traces) if is_kept else None,
         **more,
     }
 
@@ -255,11 +266,13 @@ def _findings(found: Investigation, words: Phrases) -> list[dict[str, Any]]:
         evidence = fields_of(told.environment, "part", "name", "reference", "target", "reason")
         first.append(_own_entry(FindingKind.DTYPE, difference_sentence(told.environment, words), evidence, found))
     said = None if decisive is None else decisive.said
+    told_there: list[dict[str, Any]] = []
     if isinstance(said, Watched) and said.trainings is not None:
-        return first + list(trainings_json(said.trainings, words.language)["findings"])
-    if isinstance(said, Compared) and said.comparison is not None:
-        return first + list(compare_json(said.comparison, words.language)["findings"])
-    return first
+        told_there = trainings_json(said.trainings, words.language)["findings"]
+    elif isinstance(said, Compared) and said.comparison is not None:
+        told_there = compare_json(said.comparison, words.language)["findings"]
+    more = {} if found.is_kept or isinstance(said, Watched) else {"next": _kept_command(found)}
+    return first + [each | more for each in told_there]
 
 
 def _own_entry(kind: FindingKind, sentence: str, evidence: dict[str, Any], found: Investigation) -> dict[str, Any]:

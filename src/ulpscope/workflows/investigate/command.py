@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from ulpscope.diagnose.investigating import conclude, next_plan, wanted_step
@@ -35,7 +36,7 @@ def investigate(commands: Pair[tuple[str, ...]], *, out: Path | None = None, ove
     with _folder(out) as folder:
         source = CommandRuns(commands, Path(folder))
         stages = Stages(source) if out is None else Stages(source, _kept)
-        found = _go(stages, commands)
+        found = replace(_go(stages, commands), is_kept=out is not None)
     return _told(found, out)
 
 
@@ -102,7 +103,7 @@ def _go(stages: Stages, commands: Pair[tuple[str, ...]] | None) -> Investigation
         done.append(each)
         tell(said_text(len(done), each))
     conclusion = conclude(done, stages.environment)
-    return Investigation(commands, tuple(done), stages.environment, conclusion, needed)
+    return Investigation(commands, tuple(done), stages.environment, conclusion, needed=needed)
 
 
 def split_commands(words: Sequence[str]) -> Pair[tuple[str, ...]]:

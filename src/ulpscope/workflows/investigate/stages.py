@@ -46,6 +46,8 @@ class Stages:
     source: Source
     compare: Compare = compared_only
     environment: tuple[EnvironmentDifference, ...] = ()
+    first: Pair[Path] | None = None
+    """The traces whose environments these are."""
     watched: Pair[Mapping[int, Losses]] = field(default_factory=lambda: Pair({}, {}))
 
     def do(self, plan: Plan, wanted: int | None) -> Done | None:
@@ -65,14 +67,20 @@ class Stages:
         if paths.reference is None or paths.target is None:
             return Watched(captured) if plan.stage is Stage.LOSSES else Compared(captured)
         both = Pair(paths.reference, paths.target)
-        self._note_environment(both.map(open_run))
+        self._note_environment(both)
         if plan.stage is Stage.LOSSES:
             return self._watched(both)
         return self._compared(plan, both, wanted)
 
-    def _note_environment(self, traces: Pair[Trace]) -> None:
-        """Of the first traces: later ones are of the same processes."""
-        self.environment = self.environment or differences_of_runs(traces)
+    def _note_environment(self, paths: Pair[Path]) -> None:
+        """Of the first traces, without what differs between two runs of one command, too: that tells nothing."""
+        if self.first is None:
+            self.first = paths
+            self.environment = differences_of_runs(paths.map(open_run))
+            return
+        again = [Pair(*map(open_run, both)) for both in zip(self.first, paths, strict=True)]
+        own = {(each.part, each.name) for both in again for each in differences_of_runs(both)}
+        self.environment = tuple(each for each in self.environment if (each.part, each.name) not in own)
 
     def _watched(self, paths: Pair[Path]) -> Watched:
         traces = paths.map(open_run)
