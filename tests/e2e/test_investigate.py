@@ -88,8 +88,11 @@ def test_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([str(tmp_path / "no"), str(tmp_path)], "is not a directory"),
         ([str(tmp_path), "--", "true"], "and a command"),
         (["--", "true", "--against", "--"], "no command to run"),
+        (["--", "false", "--against", "--", "true"], "the reference, false, ended with exit code 1"),
     ):
         assert main(["investigate", *words]) == 2
         assert seen in capsys.readouterr().err
     assert main(["investigate", str(tmp_path), str(tmp_path)]) == 3
     assert "--watch gradients" in capsys.readouterr().out
+    assert main(["investigate", "--", "true", "--against", "--", "true"]) == 3
+    assert capsys.readouterr().out.startswith("NOTHING COMPARED")

@@ -192,7 +192,9 @@ def _notes(found: Investigation, words: Phrases) -> Iterator[str]:
         }
         yield words.say("investigate.runs", **parts)
     if found.needed is not None:
-        yield words.say("investigate.needed", stage=words.say(f"investigate.stage.{found.needed.stage.value}"))
+        sides = words.listed([words.say(f"env.side.{side}") for side in found.needed.sides])
+        stage = words.say(f"investigate.stage.{found.needed.stage.value}")
+        yield words.say("investigate.needed", stage=stage, sides=sides)
 
 
 def _commands(found: Investigation) -> Iterator[str]:

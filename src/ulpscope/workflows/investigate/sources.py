@@ -151,5 +151,12 @@ def _fits(plan: Plan, trace: Trace) -> bool:
     chosen = all(tuple(captured.get(name) or ()) == wanted for name, wanted in asked.items())
     deep = plan.stage is Stage.MODULES or captured.get("level") != Level.MODULE.value
     saved = plan.stage is not Stage.TENSORS or captured.get("save") == Save.TENSORS.value
-    steps = range(plan.steps[0], plan.steps[1] + 1) if plan.steps is not None else ()
-    return chosen and deep and saved and set(steps) <= set(trace.steps)
+    return chosen and deep and saved and set(_steps(plan)) <= set(trace.steps)
+
+
+def _steps(plan: Plan) -> range:
+    """Those that a trace must have: a training may end before the step behind that of the suspect."""
+    if plan.steps is None:
+        return range(0)
+    first, last = plan.steps
+    return range(first, first + 1 if plan.stage is Stage.RAISED else last + 1)
