@@ -4,18 +4,20 @@
     python benchmarks/investigating.py --only bf16 rate    some
 
 A small transformer is trained by a script of its own (it prints nothing but losses). The target is the same script with
-one fault, or none. Counted are plain runs, those to the end of the script, and runs that end after a captured step.
+one fault, or none. Told are seconds of a processor; counted are plain runs, those to the end of the script, and runs
+that end after a captured step.
+
 Exit code 1 if a pair ends at another finding, or takes more than 3 plain runs of a script.
 """
 
 import argparse
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,14 +179,14 @@ CASES = (
 
 
 def investigated(script: Path, case: Case) -> tuple[dict[str, Any], float]:
-    """What the command says, and how long it took."""
+    """What the command says, and how many seconds of a processor it and its runs took."""
     python = [sys.executable, str(script), *case.both]
     target = [*python, *case.options]
     if case.options == (PACKAGE,):
         path = f"PYTHONPATH={script.parent / PACKAGE}:$PYTHONPATH"
         target = ["sh", "-c", f"{path} exec {shlex.join(python)}"]
     commands = [*python, "--against", "--", *target]
-    begin = time.monotonic()
+    begin = processor_seconds()
     ran = subprocess.run(
         [sys.executable, "-m", "ulpscope", "investigate", "--json", "--", *commands],
         capture_output=True,
@@ -193,7 +195,13 @@ def investigated(script: Path, case: Case) -> tuple[dict[str, Any], float]:
     )
     if not ran.stdout:
         return {"verdict": f"failed: {ran.stderr[-500:]}", "findings": [], "stages": [], "runs": {}}, 0.0
-    return json.loads(ran.stdout), time.monotonic() - begin
+    return json.loads(ran.stdout), processor_seconds() - begin
+
+
+def processor_seconds() -> float:
+    """Of all processes that have ended below this one: what a machine with other work does not change."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def problem_of(told: Mapping[str, Any], case: Case) -> str | None:

@@ -39,13 +39,14 @@ TABLE = {
     "mean_reference": pl.Float64,
     "mean_target": pl.Float64,
     "own": pl.Float64,
+    "own_target": pl.Float64,
     "uncertain": pl.Float64,
     "signs": pl.Float64,
     "elements": pl.Int64,
     "roundoff": pl.Float64,
 }
-"""`own`: how far what the reference has is from what it had in the step before, relative as `error` is. `uncertain`:
-the share of elements that are so small that the error may have turned their sign."""
+"""`own`: how far what the reference has is from what it had in the step before, `own_target` the target, relative as
+`error` is. `uncertain`: the share of elements that are so small that the error may have turned their sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     updates: dict[int, list[Update]] = {}
     tables: list[pl.DataFrame] = []
     types: list[Pair[str | None]] = []
-    earlier: _Sketches = {}
+    earlier: Pair[_Sketches] = Pair({}, {})
     for chunk in _chunks(steps):
         calls = Pair(*(_calls(side, chunk) for side in ranks))
         types.append(calls.map(_coarsest))
@@ -172,10 +173,12 @@ def _graded(uses: pl.DataFrame, call: int | None) -> set[str]:
 
 
 _Sketches = dict[tuple[str, str], tuple[int, NDArray[np.floating[Any]]]]
-"""By role and place: what the reference had last, and its step."""
+"""By role and place: what a run had last, and its step."""
 
 
-def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], earlier: _Sketches) -> pl.DataFrame:
+def _measured(
+    ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], earlier: Pair[_Sketches]
+) -> pl.DataFrame:
     rows = both.filter(~pl.col("place").str.contains("#"))
     if rows.is_empty():
         return pl.DataFrame(schema=TABLE)
@@ -200,7 +203,8 @@ def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], 
         pl.Series("norm_target", norms[1]),
         pl.Series("mean_reference", reference.summaries.mean),
         pl.Series("mean_target", target.summaries.mean),
-        pl.Series("own", _own(rows, reference, earlier)),
+        pl.Series("own", _own(rows, reference, earlier.reference, norms[0])),
+        pl.Series("own_target", _own(rows, target, earlier.target, norms[0])),
         pl.Series("uncertain", _uncertain(reference, np.where(pairs.identical, 0.0, pairs.distance))),
         pl.Series("signs", [signs.get(key) for key in rows.select("step", "place").rows()], dtype=pl.Float64),
         pl.Series("elements", reference.summaries.elements),
@@ -228,16 +232,16 @@ def _roundoff(dtype: str) -> float:
     return DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
 
 
-def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
-    """How far each gradient and weight of the reference is from the one before it."""
-    own, sketch = np.full(rows.height, np.nan), reference.summaries.sketch
+def _own(rows: pl.DataFrame, side: Values, earlier: _Sketches, norms: Floats) -> Floats:
+    """How far each gradient and weight of a run is from the one before it, relative to these norms."""
+    own, sketch = np.full(rows.height, np.nan), side.summaries.sketch
     if sketch is None:
         return own
     for index, (step, role, place) in enumerate(rows.select("step", "role", "place").iter_rows()):
         known = earlier.get((role, place))
-        if known is not None and known[0] == step - 1 and reference.summaries.norm[index] > 0:
+        if known is not None and known[0] == step - 1 and norms[index] > 0:
             apart = sketch_distances(sketch[index : index + 1], known[1][None])[0]
-            own[index] = apart / reference.summaries.norm[index]
+            own[index] = apart / norms[index]
         earlier[role, place] = step, sketch[index]
     return own
 

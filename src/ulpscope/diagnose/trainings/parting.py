@@ -26,6 +26,7 @@ from ulpscope.diagnose.limits import (
     PARAMETERS_NAMED,
     PEERS_APART,
     SAME_DIRECTION,
+    SMALL_GRADIENT,
     SMALLEST_ERROR,
     STEPS_OF_NOISE,
     STEPS_REMEMBERED,
@@ -35,6 +36,7 @@ from ulpscope.diagnose.trainings.courses import Courses, Update
 from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
 from ulpscope.records.findings import Place
+from ulpscope.records.pairs import Pair
 from ulpscope.records.trainings import Beginning, Cause, Drift, PartedParameter, Parting
 
 
@@ -45,8 +47,8 @@ class Course:
     names: tuple[str, ...]
     errors: Floats
     """A row a step, a column a name."""
-    own: Floats
-    """How far the reference has moved since the step before, alike."""
+    own: Pair[Floats]
+    """How far each run has moved since the step before, alike."""
     uncertain: Floats
     """Shares of elements whose sign an error may have turned, alike."""
     roundoff: Floats
@@ -100,11 +102,12 @@ def _course(courses: Courses, role: str) -> Course:
     names = tuple(table["parameter"].unique(maintain_order=True))
     columns, rows = {name: index for index, name in enumerate(names)}, {s: i for i, s in enumerate(courses.steps)}
     errors, roundoff = np.full((len(rows), len(names)), np.nan), np.zeros(len(names))
-    own, uncertain = np.full_like(errors, np.nan), np.full_like(errors, np.nan)
-    known = table.select("step", "parameter", "error", "own", "uncertain", "roundoff")
-    for step, name, error, moved, share, unit in known.iter_rows():
+    own = Pair(np.full_like(errors, np.nan), np.full_like(errors, np.nan))
+    uncertain = np.full_like(errors, np.nan)
+    known = table.select("step", "parameter", "error", "own", "own_target", "uncertain", "roundoff")
+    for step, name, error, reference, target, share, unit in known.iter_rows():
         place = rows[step], columns[name]
-        errors[place], own[place], uncertain[place] = error, moved, share
+        errors[place], own.reference[place], own.target[place], uncertain[place] = error, reference, target, share
         roundoff[columns[name]] = max(roundoff[columns[name]], unit)
     return Course(names, errors, own, uncertain, roundoff, table)
 
@@ -203,13 +206,15 @@ class PartingSearch:
         """How far weights may be apart after an update from gradients that were so far apart.
 
         Optimizers that divide by a gradient's size move weights by its sign: of gradients with an error, about so large
-        a share has the other one, and all that are smaller than the error may.
+        a share has the other one, and all that are smaller than the error may. Of gradients that have nothing in common
+        one run may move a weight, and the other not.
         """
         course, gradients = self._weights, self._gradients
         before = np.maximum(gradients.recent(row), _largest(gradients.uncertain, row))
         known = dict(zip(gradients.names, before, strict=True))
         apart = np.array([min(1.0, known.get(name, 1.0)) for name in course.names])
-        moved = np.nan_to_num(course.own[row], nan=0.0)
+        own = course.own.map(lambda moved: np.nan_to_num(moved[row], nan=0.0))
+        moved = np.where(apart >= 1.0, np.maximum(*own), own.reference)
         return np.asarray(course.recent(row) + UPDATES_APART * np.sqrt(apart) * moved)
 
     def _computed(self, row: int, updates: Sequence[Update]) -> Parting | None:
@@ -249,9 +254,18 @@ class PartingSearch:
         if row:
             news = course.news(row)
             return news if 2 * news.sum() >= there.sum() else np.asarray(news & (now > PEERS_APART * median))
+        now = now * self._weights_of_gradients(row)
         unit = self._courses.precision.roundoff if self._begins_alike(row) else COARSEST_ROUNDOFF
         first = FIRST_ERROR if unit >= HALF_ROUNDOFF else FIRST_GRADIENTS * unit
         return np.asarray(there & (now > (first if median > first else max(first, PEERS_APART * median))))
+
+    def _weights_of_gradients(self, row: int) -> Floats:
+        """How much errors count: those of gradients that are small beside all others may be all that these are."""
+        step = self._gradients.table.filter(pl.col("step") == self._courses.steps[row])
+        norms = dict(step.select("parameter", "norm_reference").iter_rows())
+        sizes = np.nan_to_num(np.array([norms.get(name) or 0.0 for name in self._gradients.names], dtype=np.float64))
+        least = SMALL_GRADIENT * float(np.linalg.norm(sizes))
+        return np.asarray(sizes / np.maximum(sizes, max(least, SMALLEST_ERROR)))
 
     def _draws_apart(self, row: int, updates: Sequence[Update]) -> bool:
         """Whether generators have just parted."""
