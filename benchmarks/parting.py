@@ -55,6 +55,7 @@ FAULTS = (
     Fault("scaled", 30, ("backward",)),
     Fault("decay", 0, ("setting",)),
     Fault("moment", 110, ("changed",), "head.weight"),
+    Fault("eps", 0, ("input",)),
 )
 HEALTHY = Fault("healthy", -1, ())
 
@@ -153,6 +154,8 @@ def _plant(name: str, model: Model, optimizer: torch.optim.Optimizer, noise: str
             layers[3].fall.weight.mul_(1.25)  # type: ignore[union-attr,operator]
         elif name == "moment":
             optimizer.state[model.head.weight]["exp_avg"].mul_(-20.0)
+        elif name == "eps":
+            layers[1].norm.eps = 1e-3  # type: ignore[union-attr,assignment]
     if name == "seed":
         torch.manual_seed(99)
     elif name == "late_rate":
@@ -182,8 +185,9 @@ def judged(fault: Fault, reference: Path, target: Path) -> str | None:
 def pairs(only: Sequence[str] | None, *, steps: int) -> Iterator[tuple[Fault, str]]:
     for noise in NOISES:
         for fault in (HEALTHY, *FAULTS):
-            # A single weight is lost in what bfloat16 does to all of them.
-            seen = (fault.name, noise) != ("flip", "bfloat16") and fault.step < steps
+            # A single weight, and a small number in one norm, are lost in what bfloat16 does to all of them.
+            lost = noise == "bfloat16" and fault.name in ("flip", "eps")
+            seen = not lost and fault.step < steps
             if seen and (only is None or fault.name in only):
                 yield fault, noise
 

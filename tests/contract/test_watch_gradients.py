@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import parting
 import ulpscope
@@ -183,6 +184,7 @@ def compared(tmp_path: Path, fault: parting.Fault | None, *, noise: str = "none"
     [
         parting.Fault("rate", 0, ("setting",), "layers.2."),
         parting.Fault("batch", 6, ("input",)),
+        parting.Fault("eps", 0, ("input",)),
         parting.Fault("flip", 7, ("changed",), "layers.1.rise.weight"),
         parting.Fault("seed", 5, ("randomness",)),
         parting.Fault("backward", 5, ("backward",), "layers.1."),
@@ -197,6 +199,41 @@ def test_where_trainings_part_and_why(fault: parting.Fault, tmp_path: Path) -> N
 @pytest.mark.parametrize("noise", parting.NOISES)
 def test_rounding_is_no_parting(noise: str, tmp_path: Path) -> None:
     assert compared(tmp_path, None, noise=noise)["verdict"] == "agree"
+
+
+class Attending(nn.Module):
+    """Attention, which no bias of its keys changes: their gradients are nothing but rounding."""
+
+    def __init__(self, *, split: bool) -> None:
+        super().__init__()
+        self.words, self.qkv, self.head = nn.Embedding(40, 32), nn.Linear(32, 96), nn.Linear(32, 40)
+        self.key, self.split = nn.Linear(32, 32), split
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.words(tokens)).chunk(3, -1)
+        q, k, v = (each.double() if self.split else each for each in (q, self.key(k), v))
+        return self.head(functional.scaled_dot_product_attention(q, k, v).float())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("split", "coarser"), [(False, "bfloat16"), (True, "float32")])
+def test_weights_whose_gradients_are_nothing_but_rounding_are_no_parting(
+    split: bool, coarser: str, tmp_path: Path
+) -> None:
+    for name in ("reference", "target"):
+        torch.manual_seed(0)
+        model = Attending(split=split and name == "target")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        with ulpscope.watch(model, optimizer, out=tmp_path / name):
+            for step in range(4):
+                tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(step))
+                with torch.autocast("cpu", torch.bfloat16, enabled=name == "target" and not split):
+                    scores = model(tokens)
+                optimizer.zero_grad()
+                functional.cross_entropy(scores.flatten(0, 1).float(), tokens.flatten()).backward()
+                optimizer.step()
+    told = ulpscope.compare(tmp_path / "reference", tmp_path / "target").json()
+    assert told["verdict"] == "agree"
+    assert told["beginnings"][0]["types"] == ["float32", coarser]
 
 
 def test_the_command_tells_it_and_writes_tables(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.environments import Likelihood
 from ulpscope.records.evidence import Maker
 from ulpscope.records.findings import AdviceKind, FindingKind, Nearness
+from ulpscope.records.investigations import Recovery, Stage
 from ulpscope.records.overflows import Overflow
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.records.repeats import Part, Switch
@@ -42,6 +43,9 @@ FAMILIES = {
     "check.wrong.": {verdict.value for verdict in WRONG},
     "repeat.part.": {part.value for part in Part},
     "repeat.switch.": {switch.value for switch in Switch},
+    "investigate.stage.": {stage.value for stage in Stage},
+    "investigate.word.": {stage.value for stage in Stage},
+    "investigate.recovery.": {recovery.value for recovery in Recovery},
     "env.likelihood.": {likelihood.value for likelihood in Likelihood},
     "env.reason.": {rule.reason for rule in RULES},
     "overflow.verdict.": {Overflow.NORMAL.value, Overflow.ABNORMAL.value, Overflow.UNCLEAR.value},

@@ -111,6 +111,8 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         noise=_optional_noise(fields.get("noise")),
         configs=tuple(map(Path, fields.get("configs", ()))),
         seed=fields.get("seed"),
+        in_float32=tuple(fields.get("in_float32", ())),
+        on_cpu=tuple(fields.get("on_cpu", ())),
         deterministic=fields.get("deterministic", False),
         watch=None if fields.get("watch") is None else Watch(fields["watch"]),
         gradients=_gradient_watch(fields.get("gradients") or {}),

@@ -15,12 +15,12 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import interruptible
 
 COMMANDS = (
-    *"demo run compare check repro overflow show diff env repeat convert fusion report shell".split(),
+    *"demo run compare check repro overflow show diff env repeat investigate convert fusion report shell".split(),
     *"npu-dump npu-overflow tf-dump mixlist".split(),
 )
 OF_NETWORKS = frozenset("fusion npu-dump npu-overflow tf-dump mixlist".split())
 """Commands that lie in a folder of their own."""
-TAKES_COMMAND = {"run": "-o TRACE ", "repeat": "", "npu-dump": "", "npu-overflow": "", "tf-dump": ""}
+TAKES_COMMAND = {"run": "-o TRACE ", "repeat": "", "investigate": "", "npu-dump": "", "npu-overflow": "", "tf-dump": ""}
 """Commands that run a user's own, and what stands before it at least."""
 
 

@@ -67,6 +67,15 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
+    group = parser.add_argument_group("runs with other numbers, to try a suspect (only these change any)")
+    for name, where in (("--in-float32", "in float32"), ("--on-cpu", "on the CPU")):
+        group.add_argument(
+            name,
+            metavar="CALL",
+            action="append",
+            default=[],
+            help=f"run calls whose op, module or name matches, as of --only, {where}; may be repeated",
+        )
     _add_watch(parser)
     _add_twins(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
@@ -119,6 +128,18 @@ def _add_twins(parser: Parser) -> None:
     group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
 
 
+def _refuse_raising(args: argparse.Namespace) -> None:
+    """Calls that run elsewhere are calls that are recorded one by one."""
+    if args.watch is not None:
+        beside = f"with --watch {args.watch}"
+    elif args.level == "module":
+        beside = "with --level module"
+    else:
+        beside = "with --twins" if args.twins is not None else ""
+    if beside:
+        refuse(args, ("in_float32", "on_cpu"), beside, expected="a capture of single calls")
+
+
 def _gradients(args: argparse.Namespace) -> "GradientWatch":
     from ulpscope.capture.settings import parse_bounds
     from ulpscope.records.runs import GradientWatch
@@ -164,6 +185,7 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.workflows.run.configs import readable_configs
 
     refuse_stop_alone(args)
+    _refuse_raising(args)
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
     settings = parsed(
         CaptureSettings,

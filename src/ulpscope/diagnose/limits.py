@@ -14,6 +14,8 @@ COARSE_SKETCH = 8.0
 """Factor of rounding up to which a sketch tells it all the same. Float32's is coarser by 5.6 (SKETCH_FLOOR)."""
 COARSEST_ROUNDOFF = unit_roundoff("bfloat16")
 """Relative. What is stored in fewer bits is scaled, and no type to compute in."""
+HALF_ROUNDOFF = unit_roundoff("float16")
+"""Relative. The finest of 16 bits."""
 SAME_ERROR = 0.3
 """Share of an error. A copy in another dtype has the error of its original, give or take its own rounding. Zoo."""
 PLAINLY_WRONG = 0.5
@@ -201,8 +203,14 @@ have at most 3.1 times (benchmarks/parting.py)."""
 STEPS_OF_NOISE = 3
 """Steps before one, without which nobody knows how errors scatter."""
 FIRST_ERROR = 0.25
-"""Relative distance of gradients of the same weights, in steps of which no noise is known: bfloat16 leaves 0.05, other
-batches 0.5 and more (benchmarks/parting.py)."""
+"""Relative distance of gradients of the same weights in the first step, where a forward holds numbers in 16 bits:
+bfloat16 leaves 0.05, other batches 0.5 and more (benchmarks/parting.py)."""
+FIRST_GRADIENTS = 1024.0
+"""Roundoffs, the same where it holds them in finer types. Measured: 7 between float32 and sums in another order, 1,300
+and more where an epsilon is 1e-3 in the place of 1e-5 (benchmarks/parting.py)."""
+FIRST_LOSS = 64.0
+"""Roundoffs of the coarsest type by which the losses of a first step differ at most: eight times LOSS_ROUNDOFFS, since
+a watch does not see what excuses a sound loss that is further off. Chosen."""
 PEERS_APART = 64.0
 """How many times the error of its peers a single gradient has, in steps of which no noise is known. Chosen."""
 SAME_DIRECTION = 1e-3
@@ -213,5 +221,11 @@ directions, and the scatter of a sketch at three standard deviations."""
 DRIFT_SHARE, DRIFT_STEPS = 0.5, 3
 """Directions have drifted apart where the median gradient differs by that share of what two batches do, for so many
 steps. Chosen."""
+UNREPEATED = 0.25
+"""Share of the distance of two runs' losses by which one command's own loss of that step moves when it is run again:
+from there on that command's chance may be all that the runs differ by. Chosen."""
+RECOVERED, PARTLY_RECOVERED = 0.1, 0.5
+"""Share of the distance to the reference's loss that is left at most where running the suspect elsewhere mends the
+loss, and where it mends a part of it. Chosen."""
 PARAMETERS_NAMED = 5
 """Parameters that a parting names, at most."""

@@ -97,6 +97,10 @@ class CaptureSettings:
     """Config files of the script, which the trace is to hold."""
     seed: int | None = None
     """What all generators are seeded with before the script begins; None: nothing is touched."""
+    in_float32: tuple[str, ...] = ()
+    """Calls that run in float32, as patterns of `only`: their numbers are others than the script's."""
+    on_cpu: tuple[str, ...] = ()
+    """The same, on the CPU."""
     deterministic: bool = False
     """Ask the framework for kernels that give the same bits each time."""
     watch: Watch | None = None
@@ -104,6 +108,10 @@ class CaptureSettings:
     gradients: GradientWatch = GradientWatch()
     overflow: OverflowWatch = OverflowWatch()
     training: TrainingWatch = TrainingWatch()
+
+    @property
+    def changes_numbers(self) -> bool:
+        return bool(self.in_float32 or self.on_cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,8 @@ class Coverage:
     calls_filtered: int = 0
     calls_unobserved: dict[str, int] = field(default_factory=dict)
     """Calls that ran without a look inside, by reason."""
+    calls_raised: dict[str, int] = field(default_factory=dict)
+    """Calls that ran in float32 or on the CPU because that was asked for, by where."""
     values: int = 0
     values_unsummarized: dict[str, int] = field(default_factory=dict)
     """Values without stats, by reason (sparse, meta, ...)."""

@@ -88,6 +88,20 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """How two trainings begin: in which types their forwards hold numbers, and how far apart their first losses are."""
+
+    rank: int
+    step: int
+    types: tuple[str | None, str | None]
+    """The coarsest of each run; None where that is not known."""
+    roundoffs: float | None
+    """By how many roundoffs of the coarser the losses differ, from weights of the same bits."""
+    is_doubtful: bool
+    """Whether that is more than rounding usually makes of a loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trainings:
     """What a comparison of two watched trainings found."""
 
@@ -99,6 +113,8 @@ class Trainings:
     drifts: tuple[Drift, ...]
     noisy_since: int | None
     """The first step in which anything differs, if that was no parting."""
+    beginnings: tuple[Beginning, ...]
+    """Of each rank."""
     steps: tuple[int, ...]
     gradients: int
     """How many were compared."""

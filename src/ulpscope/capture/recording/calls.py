@@ -48,6 +48,7 @@ class CallCounts:
     recorded: int = 0
     filtered: int = 0
     unobserved: dict[str, int] = field(default_factory=dict)
+    raised: dict[str, int] = field(default_factory=dict)
     other_threads: int = 0
 
 

@@ -34,6 +34,17 @@ class UpdateGroup:
     """What is kept of the gradients element by element, beside their stats."""
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of an update beside its tensors."""
+
+    generator: str | None
+    precision: str | None
+    """The coarsest type in which the run's forward holds numbers."""
+    error: str | None
+    """Why it was not made."""
+
+
 class GradientLog:
     """Records updates. A framework says when one begins, and computes what is kept beside gradients."""
 
@@ -49,17 +60,16 @@ class GradientLog:
         groups: Iterable[UpdateGroup],
         *,
         losses: Sequence[object],
-        generator: str | None,
-        error: str | None,
+        around: Around,
         frame: FrameType,
     ) -> None:
-        """An update by `op`; `error` says why it was not made. The first group has the losses."""
+        """An update by `op`. The first group has the losses."""
         recorder = self._recorder
         # Nobody has watched what ran since the last update.
         recorder.values.forget_all()
         for number, group in enumerate(groups):
             call = recorder.open(Kind.OPTIMIZER, op, OUTSIDE, parent=None, phase=Phase.UPDATE, frame=frame)
-            call.generator, call.error = generator, error
+            call.generator, call.autocast, call.error = around.generator, around.precision, around.error
             if number == 0:
                 recorder.use_all(call, LOSS, [(f"loss.{place}", loss) for place, loss in enumerate(losses)])
             recorder.use_all(call, GRADIENT, group.gradients)

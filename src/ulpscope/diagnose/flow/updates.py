@@ -112,12 +112,17 @@ def _uncertain(evidence: RankEvidence, gradient: Slot | None) -> float:
         return 0.0
     row = gradient.values
     operand = evidence.operands[row]
-    noise = operand.distance / math.sqrt(max(operand.elements, 1.0))
+    return uncertain_share(exponents[row], operand.distance, operand.elements)
+
+
+def uncertain_share(exponents: NDArray[np.uint32], distance: float, elements: float) -> float:
+    """The same of a gradient by its bins of exponents, which lies so far from the other run's."""
+    noise = distance / math.sqrt(max(elements, 1.0))
     if noise <= 0 or not math.isfinite(noise):
         return 0.0
-    last = _bin(AVERAGE_ERRORS * noise, exponents.shape[1])
-    found = max(float(exponents[row, : last + 1].sum()), _fewer_than(LARGE_ERRORS * noise, exponents[row]))
-    return min(found / max(operand.elements, 1.0), 1.0)
+    last = _bin(AVERAGE_ERRORS * noise, len(exponents))
+    found = max(float(exponents[: last + 1].sum()), _fewer_than(LARGE_ERRORS * noise, exponents))
+    return min(found / max(elements, 1.0), 1.0)
 
 
 def _fewer_than(size: float, exponents: NDArray[np.uint32]) -> float:

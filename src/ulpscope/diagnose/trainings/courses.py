@@ -10,7 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import argument_differences
-from ulpscope.diagnose.limits import VALUES_AT_ONCE
+from ulpscope.diagnose.flow.updates import uncertain_share
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, VALUES_AT_ONCE
+from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, unit_roundoff
 from ulpscope.judge.rounding.measuring import measure
 from ulpscope.judge.rounding.values import Values, read_values
 from ulpscope.numerics.dtypes import DTYPES, Floats
@@ -37,11 +39,14 @@ TABLE = {
     "mean_reference": pl.Float64,
     "mean_target": pl.Float64,
     "own": pl.Float64,
+    "own_target": pl.Float64,
+    "uncertain": pl.Float64,
     "signs": pl.Float64,
     "elements": pl.Int64,
     "roundoff": pl.Float64,
 }
-"""`own`: how far what the reference has is from what it had in the step before, relative as `error` is."""
+"""`own`: how far what the reference has is from what it had in the step before, `own_target` the target, relative as
+`error` is. `uncertain`: the share of elements that are so small that the error may have turned their sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,16 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Precision:
+    """In which types the runs' forwards hold numbers."""
+
+    types: Pair[str | None]
+    """The coarsest of each; None where that is not known."""
+    roundoff: float
+    """Of the coarsest of both, or of products that both may round further."""
+
+
+@dataclass(frozen=True, slots=True)
 class Courses:
     """Two ranks, paired step by step."""
 
@@ -70,15 +85,18 @@ class Courses:
     updates: dict[int, list[Update]]
     table: pl.DataFrame
     """A row a loss, gradient and weight of each step."""
+    precision: Precision
 
 
 def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
     """Everything about these steps, which both have."""
     updates: dict[int, list[Update]] = {}
     tables: list[pl.DataFrame] = []
-    earlier: _Sketches = {}
+    types: list[Pair[str | None]] = []
+    earlier: Pair[_Sketches] = Pair({}, {})
     for chunk in _chunks(ranks, steps):
         calls = Pair(*(_calls(side, chunk) for side in ranks))
+        types.append(calls.map(_coarsest))
         every = calls.reference.join(calls.target, on=["step", "order"], how="full", coalesce=True, suffix="_target")
         paired = every.drop_nulls(["id", "id_target"])
         uses = Pair(*(_uses(side, chunk, ids["id"]) for side, ids in zip(ranks, calls, strict=True)))
@@ -86,7 +104,33 @@ def read_courses(ranks: Pair[RankTrace], steps: Sequence[int]) -> Courses:
             updates.setdefault(update.step, []).append(update)
         tables.append(_measured(ranks, _paired_uses(paired, uses), chunk, earlier))
     table = pl.concat(tables) if tables else pl.DataFrame(schema=TABLE)
-    return Courses(ranks.target.info.rank, tuple(steps), updates, table)
+    precision = _precision(ranks, types[0] if types else Pair[str | None](None, None))
+    return Courses(ranks.target.info.rank, tuple(steps), updates, table, precision)
+
+
+def _coarsest(calls: pl.DataFrame) -> str | None:
+    """What a watch has noted of the forward, at every update alike."""
+    return next((name for name in calls["autocast"] if name is not None), None)
+
+
+def _precision(ranks: Pair[RankTrace], types: Pair[str | None]) -> Precision:
+    """What nobody has told may be the coarsest there is."""
+    roundoffs = [COARSEST_ROUNDOFF if name is None else unit_roundoff(name) for name in types]
+    rounded = ranks.map(_products)
+    # A precision of products that one run alone has is no rounding of both: it is what they differ by.
+    shared = rounded.reference if rounded.reference == rounded.target else 0.0
+    return Precision(types, min(max(*roundoffs, shared), COARSEST_ROUNDOFF))
+
+
+def _products(rank: RankTrace) -> float:
+    """What a switch lets products of float32 round to."""
+    switches = rank.info.environment.get("switches", {})
+    on_device = any(not name.startswith("cpu") for name in rank.info.devices)
+    asked = switches.get("float32_matmul_precision", "highest")
+    if asked == "medium":
+        return COARSEST_ROUNDOFF
+    is_coarse = asked != "highest" or switches.get("cudnn_allow_tf32")
+    return TF32_ROUNDOFF if on_device and is_coarse else 0.0
 
 
 def _chunks(ranks: Pair[RankTrace], steps: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -100,7 +144,7 @@ def _chunks(ranks: Pair[RankTrace], steps: Sequence[int]) -> Iterator[Sequence[i
 
 def _calls(rank: RankTrace, steps: Sequence[int]) -> pl.DataFrame:
     """Updates in their order of each step."""
-    calls = rank.calls(steps).select("id", "step", "name", "op", "arguments", "generator").sort("id")
+    calls = rank.calls(steps).select("id", "step", "name", "op", "arguments", "generator", "autocast").sort("id")
     return rank.collect(calls).with_columns(order=pl.int_range(pl.len()).over("step"))
 
 
@@ -135,10 +179,12 @@ def _graded(uses: pl.DataFrame) -> dict[int | None, set[str]]:
 
 
 _Sketches = dict[tuple[str, str], tuple[int, NDArray[np.floating[Any]]]]
-"""By role and place: what the reference had last, and its step."""
+"""By role and place: what a run had last, and its step."""
 
 
-def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], earlier: _Sketches) -> pl.DataFrame:
+def _measured(
+    ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], earlier: Pair[_Sketches]
+) -> pl.DataFrame:
     rows = both.filter(~pl.col("place").str.contains("#"))
     if rows.is_empty():
         return pl.DataFrame(schema=TABLE)
@@ -163,7 +209,9 @@ def _measured(ranks: Pair[RankTrace], both: pl.DataFrame, steps: Sequence[int], 
         pl.Series("norm_target", norms[1]),
         pl.Series("mean_reference", reference.summaries.mean),
         pl.Series("mean_target", target.summaries.mean),
-        pl.Series("own", _own(rows, reference, earlier)),
+        pl.Series("own", _own(rows, reference, earlier.reference, norms[0])),
+        pl.Series("own_target", _own(rows, target, earlier.target, norms[0])),
+        pl.Series("uncertain", _uncertain(reference, np.where(pairs.identical, 0.0, pairs.distance))),
         _signs(rows, signs),
         pl.Series("elements", reference.summaries.elements),
         pl.Series("roundoff", roundoff),
@@ -191,9 +239,9 @@ def _roundoffs(values: Values) -> Floats:
     return np.array([known[dtype] for dtype in values.dtype], dtype=np.float64)
 
 
-def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
-    """How far each gradient and weight of the reference is from the one before it."""
-    own, sketch, norm = np.full(rows.height, np.nan), reference.summaries.sketch, reference.summaries.norm
+def _own(rows: pl.DataFrame, side: Values, earlier: _Sketches, norms: Floats) -> Floats:
+    """How far each gradient and weight of a run is from the one before it, relative to these norms."""
+    own, sketch = np.full(rows.height, np.nan), side.summaries.sketch
     if sketch is None:
         return own
     before = np.full_like(sketch, np.nan)
@@ -204,8 +252,15 @@ def _own(rows: pl.DataFrame, reference: Values, earlier: _Sketches) -> Floats:
         earlier[role, place] = step, sketch[index]
     for key, (step, last) in earlier.items():
         earlier[key] = step, last.copy()  # or it would keep those of all these steps
-    np.divide(sketch_distances(sketch, before), norm, out=own, where=norm > 0)
+    np.divide(sketch_distances(sketch, before), norms, out=own, where=norms > 0)
     return own
+
+
+def _uncertain(reference: Values, distance: Floats) -> Floats:
+    if reference.exponents is None:
+        return np.zeros(len(distance))
+    rows = zip(reference.exponents, distance, reference.summaries.elements, strict=True)
+    return np.array([uncertain_share(exponents, float(apart), float(size)) for exponents, apart, size in rows])
 
 
 def _agreements(ranks: Pair[RankTrace], both: pl.DataFrame) -> dict[tuple[int, str], float]:

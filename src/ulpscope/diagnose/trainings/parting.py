@@ -13,15 +13,21 @@ import numpy as np
 import polars as pl
 
 from ulpscope.diagnose.limits import (
+    COARSEST_ROUNDOFF,
     DRIFT_SHARE,
     DRIFT_STEPS,
     FIRST_ERROR,
+    FIRST_GRADIENTS,
+    FIRST_LOSS,
+    HALF_ROUNDOFF,
     JUMP_SCATTERS,
     LEAST_JUMP,
+    LOSS_ROUNDOFFS,
     NORMAL_DEVIATION,
     PARAMETERS_NAMED,
     PEERS_APART,
     SAME_DIRECTION,
+    SMALL_GRADIENT,
     SMALLEST_ERROR,
     STEPS_OF_NOISE,
     STEPS_REMEMBERED,
@@ -31,7 +37,8 @@ from ulpscope.diagnose.trainings.courses import Courses, Update
 from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
 from ulpscope.records.findings import Place
-from ulpscope.records.trainings import Cause, Drift, PartedParameter, Parting
+from ulpscope.records.pairs import Pair
+from ulpscope.records.trainings import Beginning, Cause, Drift, PartedParameter, Parting
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,10 @@ class Course:
     names: tuple[str, ...]
     errors: Floats
     """A row a step, a column a name."""
-    own: Floats
-    """How far the reference has moved since the step before, alike."""
+    own: Pair[Floats]
+    """How far each run has moved since the step before, alike."""
+    uncertain: Floats
+    """Shares of elements whose sign an error may have turned, alike."""
     roundoff: Floats
     """Of the coarsest type either run has there, by name."""
     table: pl.DataFrame
@@ -69,8 +78,7 @@ class Course:
 
     def recent(self, row: int) -> Floats:
         """The largest errors of the steps before one, by name."""
-        before = np.nan_to_num(self.errors[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
-        return np.asarray(before.max(axis=0, initial=0.0))
+        return _largest(self.errors, row)
 
     def leaps(self, row: int) -> Bools:
         """What leaves behind how errors have moved so far."""
@@ -97,6 +105,12 @@ class Course:
         return np.where(np.isfinite(self.errors[row]) | (self.errors[row] == np.inf), moved, np.nan)
 
 
+def _largest(numbers: Floats, row: int) -> Floats:
+    """The largest of the steps before one, by name."""
+    before = np.nan_to_num(numbers[max(0, row - STEPS_REMEMBERED) : row], nan=0.0)
+    return np.asarray(before.max(axis=0, initial=0.0))
+
+
 def _scatter(moved: Floats) -> float:
     known = moved[np.isfinite(moved)]
     return float(NORMAL_DEVIATION * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
@@ -107,12 +121,14 @@ def _course(courses: Courses, role: str) -> Course:
     names = tuple(table["parameter"].unique(maintain_order=True))
     columns, rows = {name: index for index, name in enumerate(names)}, {s: i for i, s in enumerate(courses.steps)}
     errors, roundoff = np.full((len(rows), len(names)), np.nan), np.zeros(len(names))
-    own = np.full_like(errors, np.nan)
-    for step, name, error, moved, unit in table.select("step", "parameter", "error", "own", "roundoff").iter_rows():
+    own = Pair(np.full_like(errors, np.nan), np.full_like(errors, np.nan))
+    uncertain = np.full_like(errors, np.nan)
+    known = table.select("step", "parameter", "error", "own", "own_target", "uncertain", "roundoff")
+    for step, name, error, reference, target, share, unit in known.iter_rows():
         place = rows[step], columns[name]
-        errors[place], own[place] = error, moved
+        errors[place], own.reference[place], own.target[place], uncertain[place] = error, reference, target, share
         roundoff[columns[name]] = max(roundoff[columns[name]], unit)
-    return Course(names, errors, own, roundoff, table)
+    return Course(names, errors, own, uncertain, roundoff, table)
 
 
 class PartingSearch:
@@ -135,6 +151,15 @@ class PartingSearch:
         rows = (row for row in range(len(self._courses.steps)) if any(kind.is_noisy(row) for kind in kinds))
         row = next(rows, None)
         return None if row is None else self._courses.steps[row]
+
+    def beginning(self) -> Beginning | None:
+        """How the first step of both begins."""
+        if not self._courses.steps:
+            return None
+        known, apart = self._courses.precision, np.nan_to_num(self._losses.errors[0], nan=0.0, posinf=np.inf)
+        roundoffs = float(apart.max(initial=0.0)) / known.roundoff if self._begins_alike(0) else None
+        step, types = self._courses.steps[0], (known.types.reference, known.types.target)
+        return Beginning(self._courses.rank, step, types, roundoffs, (roundoffs or 0.0) > LOSS_ROUNDOFFS)
 
     def drift(self) -> Drift | None:
         """From where on the median gradient differs about as much as those of two batches do."""
@@ -200,25 +225,42 @@ class PartingSearch:
         """How far weights may be apart after an update from gradients that were so far apart.
 
         Optimizers that divide by a gradient's size move weights by its sign: of gradients with an error, about so large
-        a share has the other one.
+        a share has the other one, and all that are smaller than the error may. Of gradients that have nothing in common
+        one run may move a weight, and the other not.
         """
-        course, before = self._weights, self._gradients.recent(row)
-        known = dict(zip(self._gradients.names, before, strict=True))
+        course, gradients = self._weights, self._gradients
+        before = np.maximum(gradients.recent(row), _largest(gradients.uncertain, row))
+        known = dict(zip(gradients.names, before, strict=True))
         apart = np.array([min(1.0, known.get(name, 1.0)) for name in course.names])
-        moved = np.nan_to_num(course.own[row], nan=0.0)
+        own = course.own.map(lambda moved: np.nan_to_num(moved[row], nan=0.0))
+        moved = np.where(apart >= 1.0, np.maximum(*own), own.reference)
         return np.asarray(course.recent(row) + UPDATES_APART * np.sqrt(apart) * moved)
 
     def _computed(self, row: int, updates: Sequence[Update]) -> Parting | None:
         """Losses and gradients that differ though the weights do not, or no more than they did."""
-        losses, gradients = self._losses.news(row), self._gradient_news(row)
-        if not gradients.any():
+        losses, gradients = self._loss_news(row), self._gradient_news(row)
+        if not gradients.any() and not (losses and self._begins_alike(row)):
             return None
-        if not losses.any() and len(self._losses.names):
+        # Of the first step, what the forward left in the loss is seen to the last bit.
+        same_loss = not self._losses.is_noisy(row) if self._begins_alike(row) else not losses
+        if same_loss and len(self._losses.names):
             cause = Cause.BACKWARD
         else:
             cause = Cause.RANDOMNESS if self._draws_apart(row, updates) else Cause.INPUT
         parted = self._parted(self._gradients, row, gradients)
         return self._parting(cause, row, updates[0] if updates else None, parted)
+
+    def _begins_alike(self, row: int) -> bool:
+        """Whether this is the first step, from weights of the same bits: what differs is not left by steps before."""
+        return row == 0 and not self._weights.is_noisy(row)
+
+    def _loss_news(self, row: int) -> bool:
+        """Losses of the same weights differ by what rounds; later ones as they have differed so far."""
+        if not self._begins_alike(row):
+            return bool(self._losses.news(row).any())
+        unit = self._courses.precision.roundoff
+        errors = np.nan_to_num(self._losses.errors[row], nan=0.0, posinf=np.inf)
+        return bool((errors > (np.sqrt(unit) if unit >= HALF_ROUNDOFF else FIRST_LOSS * unit)).any())
 
     def _gradient_news(self, row: int) -> Bools:
         """All of them move together where the loss is another one; a single one only where it stands out."""
@@ -231,8 +273,18 @@ class PartingSearch:
         if row:
             news = course.news(row)
             return news if 2 * news.sum() >= there.sum() else np.asarray(news & (now > PEERS_APART * median))
-        alone = max(FIRST_ERROR, PEERS_APART * median)
-        return np.asarray(there & (now > (FIRST_ERROR if median > FIRST_ERROR else alone)))
+        now = now * self._weights_of_gradients(row)
+        unit = self._courses.precision.roundoff if self._begins_alike(row) else COARSEST_ROUNDOFF
+        first = FIRST_ERROR if unit >= HALF_ROUNDOFF else FIRST_GRADIENTS * unit
+        return np.asarray(there & (now > (first if median > first else max(first, PEERS_APART * median))))
+
+    def _weights_of_gradients(self, row: int) -> Floats:
+        """How much errors count: those of gradients that are small beside all others may be all that these are."""
+        step = self._gradients.table.filter(pl.col("step") == self._courses.steps[row])
+        norms = dict(step.select("parameter", "norm_reference").iter_rows())
+        sizes = np.nan_to_num(np.array([norms.get(name) or 0.0 for name in self._gradients.names], dtype=np.float64))
+        least = SMALL_GRADIENT * float(np.linalg.norm(sizes))
+        return np.asarray(sizes / np.maximum(sizes, max(least, SMALLEST_ERROR)))
 
     def _draws_apart(self, row: int, updates: Sequence[Update]) -> bool:
         """Whether generators have just parted."""
@@ -284,7 +336,8 @@ class PartingSearch:
         if not len(factors) or float(step["cosine"].min() or 0.0) < 1.0 - SAME_DIRECTION:  # type: ignore[arg-type]
             return None
         typical = float(np.median(factors))
-        return typical if np.allclose(factors, typical, rtol=SAME_DIRECTION) else None
+        is_common = abs(typical - 1.0) > SAME_DIRECTION and np.allclose(factors, typical, rtol=SAME_DIRECTION)
+        return typical if is_common else None
 
 
 def _of_group(update: Update) -> tuple[PartedParameter, ...]:

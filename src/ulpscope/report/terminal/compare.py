@@ -77,18 +77,25 @@ def compare_text(
 ) -> str:
     """The answer as text of this width."""
     words, outcome = phrases(language), verdict(comparison)
+    heading = plain(heading_of(words, comparison), style=OUTCOME_STYLES[outcome])
+    blocks = blocks_of(comparison, words, width=width)
+    gap, commands = "\n" if outcome is Outcome.NOTHING_COMPARED else "", next_commands(comparison)
+    return answer_text(words, heading, blocks, commands, gap=gap, width=width, color=color)
+
+
+def blocks_of(comparison: Comparison, words: Phrases, *, width: int) -> list[Iterable[RenderableType]]:
+    """What is said below the heading."""
+    outcome = verdict(comparison)
     first = comparison.findings[:1] if outcome is Outcome.DIVERGED else ()
     answer = [part for finding in first for part in _answer(finding, comparison, words)]
     ending = [counts_line(comparison, words)] if outcome is not Outcome.NOTHING_COMPARED else []
     if comparison.scope.standard != "rounding":
         ending.append(words.say("standard", standard=shown_name(comparison.scope.standard)))
-    heading = plain(_heading(words, comparison), style=OUTCOME_STYLES[outcome])
-    blocks: list[Iterable[RenderableType]] = [answer, _tables(comparison, words, width=width), ending]
-    gap, commands = "" if ending else "\n", next_commands(comparison)
-    return answer_text(words, heading, blocks, commands, gap=gap, width=width, color=color)
+    return [answer, _tables(comparison, words, width=width), ending]
 
 
-def _heading(words: Phrases, comparison: Comparison) -> str:
+def heading_of(words: Phrases, comparison: Comparison) -> str:
+    """The first line of the answer."""
     outcome = verdict(comparison)
     if outcome is Outcome.NOTHING_COMPARED:
         paths = {"reference": shown_name(comparison.reference), "target": shown_name(comparison.target)}

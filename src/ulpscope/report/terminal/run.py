@@ -31,6 +31,8 @@ ANOMALIES_SHOWN = 8
 FORKED = "a forked process"
 """How a capture names a fork that it leaves alone."""
 
+CHANGED_NUMBERS = "ulpscope: THIS RUN'S NUMBERS ARE CHANGED: the calls that are meant run in float32 or on the CPU"
+
 Advice = tuple[str, str]
 """A sentence and the next step."""
 
@@ -50,6 +52,8 @@ def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter:
         "ranks": str(settings.ranks or "all"),
         "only": " ".join(settings.only),
         "skip": " ".join(settings.skip),
+        "in-float32": " ".join(settings.in_float32),
+        "on-cpu": " ".join(settings.on_cpu),
         "max-disk": "" if settings.max_disk is None else f"{bytes_text(settings.max_disk)} a rank",
         "stop": f"after step {settings.steps.last}" if settings.stop and settings.steps else "",
         "compiled": "run as eager" if settings.compiled.value == "eager" else "",
@@ -90,6 +94,8 @@ def notes(outcome: RunOutcome) -> list[str]:
     if not outcome.nothing_captured:
         texts += _unmatched(outcome)
         texts += [_without_ulpscope(*found)[0] for found in outcome.seen.without_ulpscope.items()]
+    if outcome.settings.changes_numbers and not any(each.info.coverage.calls_raised for each in outcome.captured):
+        texts.append("no call ran with other numbers: none that is meant ran in a captured step and would gain by it")
     for reason, count in sorted(outcome.seen.left_alone.items()):
         texts.append(f"left alone: {reason}{f' ({count:,} of them)' if count != 1 else ''}")
     for process in outcome.captured:
@@ -281,10 +287,11 @@ def _steps_text(steps: Collection[int]) -> str:
 def coverage_notes(coverage: Coverage) -> list[str]:
     """What a capture did not see or not keep."""
     unobserved, unsummarized = coverage.calls_unobserved, coverage.values_unsummarized
-    wrong, verified = coverage.summaries_wrong, coverage.summaries_verified
+    wrong, verified, raised = coverage.summaries_wrong, coverage.summaries_verified, coverage.calls_raised
     notes = (
         (coverage.calls_filtered, f"{count_text(coverage.calls_filtered, 'call')} left out by the filters"),
         (unobserved, _by_reason(unobserved, "call", "not looked into")),
+        (raised, _by_reason(raised, "call", "run with other numbers than the script's")),
         (unsummarized, _by_reason(unsummarized, "value", "without stats")),
         (coverage.other_threads, f"{count_text(coverage.other_threads, 'module call')} in other threads not captured"),
         (coverage.not_saved, f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached"),

@@ -30,9 +30,13 @@ RANKS_SHOWN = 8
 def trainings_text(found: Trainings, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
     words = phrases(language)
-    heading = plain(_heading(found, words), style=OUTCOME_STYLES[found.outcome])
-    blocks = [*(_finding(parting, found, words) for parting in found.partings[:1]), _ending(found, words)]
-    return answer_text(words, heading, blocks, [_next(found)], width=width, color=color)
+    heading = plain(heading_of(found, words), style=OUTCOME_STYLES[found.outcome])
+    return answer_text(words, heading, blocks_of(found, words), [_next(found)], width=width, color=color)
+
+
+def blocks_of(found: Trainings, words: Phrases) -> list[Iterator[RenderableType]]:
+    """What is said below the heading."""
+    return [*(_finding(parting, found, words) for parting in found.partings[:1]), _ending(found, words)]
 
 
 def trainings_json(found: Trainings, language: Language) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def trainings_json(found: Trainings, language: Language) -> dict[str, Any]:
     notes = [{**fields_of(drift), "sentence": _drift_text(found, words)} for drift in found.drifts[:1]]
     return answer_json(
         "compare",
-        fields_of(found, "reference", "target", "noisy_since", "missing"),
+        fields_of(found, "reference", "target", "noisy_since", "beginnings", "missing"),
         verdict=found.outcome,
         findings=findings,
         notes=notes,
@@ -65,7 +69,8 @@ def _evidence(parting: Parting) -> dict[str, Any]:
     return {name: part for name, part in known.items() if part not in (None, ())}
 
 
-def _heading(found: Trainings, words: Phrases) -> str:
+def heading_of(found: Trainings, words: Phrases) -> str:
+    """The first line of the answer."""
     if found.partings:
         first = found.partings[0]
         cause = words.say(f"training.cause.{first.cause.value}")
@@ -105,10 +110,15 @@ def _parts(parting: Parting, words: Phrases) -> dict[str, object]:
         "argument": "" if stated is None else shown_name(stated.place.removeprefix("kwargs.")),
         "reference": "" if stated is None else shown_name(stated.reference),
         "target": "" if stated is None else shown_name(stated.target),
-        "loss_reference": f"{losses[0]:.6g}",
-        "loss_target": f"{losses[1]:.6g}",
+        "loss_reference": _loss_text(losses[0], losses[1]),
+        "loss_target": _loss_text(losses[1], losses[0]),
         "error": "" if first is None else number_text(first.error),
     }
+
+
+def _loss_text(loss: float, other: float) -> str:
+    """With as many digits as it takes to tell it from the other run's."""
+    return f"{loss:.9g}" if f"{loss:.6g}" == f"{other:.6g}" != f"{loss:.9g}" else f"{loss:.6g}"
 
 
 def _table(parting: Parting, words: Phrases) -> RenderableType:
@@ -122,16 +132,29 @@ def _table(parting: Parting, words: Phrases) -> RenderableType:
     return table(headers, rows, right=headers[1:], folds=headers[:1])
 
 
-def _ending(found: Trainings, words: Phrases) -> Iterator[str]:
+def _ending(found: Trainings, words: Phrases) -> Iterator[RenderableType]:
     if found.drifts:
         yield _drift_text(found, words)
     if found.noisy_since is not None and not found.partings:
         yield words.say("training.noisy", step=found.noisy_since)
+    yield from _beginning(found, words)
     gradients, steps = words.count(found.gradients, "gradient"), words.count(len(found.steps), "step")
     yield words.say("training.counts", gradients=gradients, steps=steps, identical=f"{found.identical:,}")
     if any(found.left):
         yield words.say("training.left", reference=f"{found.left[0]:,}", target=f"{found.left[1]:,}")
     yield from words.remarks(found.missing[:MISSING_SHOWN], longest=LONGEST_REMARK)
+
+
+def _beginning(found: Trainings, words: Phrases) -> Iterator[str]:
+    """What the first step leaves open: a loss that rounding seldom makes, and what no precision of both resolves."""
+    doubtful = next((each for each in found.beginnings if each.is_doubtful), None)
+    if doubtful is not None and not found.partings:
+        roundoffs = number_text(doubtful.roundoffs or 0.0)
+        yield words.say("training.doubtful", step=doubtful.step, roundoffs=roundoffs)
+    mixed = next((each.types for each in found.beginnings if len(set(each.types)) == 2), None)
+    if mixed is not None and not found.partings:
+        unknown = words.say("training.type_unknown")
+        yield words.say("training.types", reference=mixed[0] or unknown, target=mixed[1] or unknown)
 
 
 def _drift_text(found: Trainings, words: Phrases) -> str:
@@ -142,6 +165,7 @@ def _drift_text(found: Trainings, words: Phrases) -> str:
 
 def _next(found: Trainings) -> str:
     """To look into the step of a parting, both runs are captured there."""
-    if found.partings:
-        return f"ulpscope run -o TRACE --steps {found.partings[0].place.step} --stop -- COMMAND"
+    open_steps = [each.place.step for each in found.partings] + [b.step for b in found.beginnings if b.is_doubtful]
+    if open_steps:
+        return f"ulpscope run -o TRACE --steps {open_steps[0]} --stop -- COMMAND"
     return f"ulpscope show {shlex.quote(found.target)}"

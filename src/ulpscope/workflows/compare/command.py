@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
 
 
+RAISING_OPTIONS = {"--in-float32": "in_float32", "--on-cpu": "on_cpu"}
+"""By which a capture changes a run's numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
     """What of two traces is compared, and how."""
@@ -149,7 +153,7 @@ class Planned:
     def missing(self) -> list[str]:
         """What of the traces is not compared, a sentence each."""
         found = [within(side.path, sentence) for side in self.traces for sentence in side.missing]
-        found += [sentence for side in self.traces for sentence in _left_processes(side)]
+        found += [sentence for side in self.traces for sentence in (*_left_processes(side), *_changed_numbers(side))]
         for rank in self.plan.ranks:
             left = sorted(set(self.plan.steps) - set(rank.steps))
             if left:
@@ -162,6 +166,14 @@ def _left_processes(trace: Trace) -> list[str]:
     numbers = [rank.info.rank for rank in trace.ranks]
     again = [name for place, name in enumerate(names) if numbers[place] in numbers[:place]]
     return [within(trace.path, remark("process_not_compared", name=name)) for name in again]
+
+
+def _changed_numbers(trace: Trace) -> list[str]:
+    """That calls of this run ran elsewhere than the script has them run."""
+    captured = trace.ranks[0].info.capture
+    given = [(option, captured.get(name)) for option, name in RAISING_OPTIONS.items()]
+    options = " ".join(f"{option} {shlex.quote(str(call))}" for option, calls in given if calls for call in calls)
+    return [within(trace.path, remark("numbers_changed", options=options))] if options else []
 
 
 def plan_comparison(traces: Pair[Trace], options: CompareOptions) -> Planned:

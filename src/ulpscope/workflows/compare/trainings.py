@@ -57,6 +57,7 @@ def _found(traces: Pair[Trace], names: Pair[str], common: Sequence[int], courses
         partings=tuple(partings),
         drifts=tuple(drifts),
         noisy_since=min(noisy, default=None),
+        beginnings=tuple(each for search in searches if (each := search.beginning()) is not None),
         steps=tuple(common),
         gradients=compared,
         identical=int(gradients["identical"].sum()) if courses else 0,

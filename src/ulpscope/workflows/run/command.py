@@ -35,7 +35,7 @@ from ulpscope.records.runs import (
     SeenProcesses,
 )
 from ulpscope.report.progress import StatusLine, status_text
-from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
+from ulpscope.report.terminal.run import CHANGED_NUMBERS, outcome_object, plan_text, summary_text
 from ulpscope.workflows.results import held_destination, prepare_destination, rank_directories
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def run_command(
     with held_destination(settings.out, shared=is_one_of_several):
         prepare_destination(settings.out, overwrite=overwrite, rank=rank if world_size > 1 else None)
         tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
+        if settings.changes_numbers:
+            tell(CHANGED_NUMBERS)
         outcome = capture_command(command, settings, stdout=sys.stderr.fileno() if as_json else None)
     tell(summary_text(outcome))
     if as_json:

@@ -93,6 +93,7 @@ def _is_served(settings: CaptureSettings) -> bool:
 def _gives(settings: CaptureSettings) -> bool:
     chooses = (settings.only or settings.skip) and settings.watch is not Watch.TRAINING
     plain = settings.save is Save.STATS and not settings.verify and not chooses
+    plain = plain and not settings.changes_numbers
     return plain and settings.level is not Level.KERNEL and _is_served(settings)
 
 

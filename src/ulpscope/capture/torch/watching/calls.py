@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -28,6 +28,9 @@ from ulpscope.capture.torch.tensors import (
 from ulpscope.capture.torch.watching.apis import Api, describe_group, written_by
 from ulpscope.capture.torch.watching.pairing import InputEdges, Pairing, autocast_dtype, note_inputs
 from ulpscope.records.enums import Kind, Level, Phase, Role
+
+if TYPE_CHECKING:
+    from ulpscope.capture.torch.watching.raising import RaisedCalls
 
 _API, _COMPILED = Kind.API, Kind.COMPILED
 _BACKWARD, _OTHER = Phase.BACKWARD, Phase.OTHER
@@ -62,6 +65,7 @@ class CallWatcher:
         self._in_flight: list[torch.Tensor] = []
         self.encodings = Encodings(ARGUMENTS)
         self.records_calls = recorder.settings.level is not Level.MODULE
+        self._raised = _raised_calls(recorder) if recorder.settings.changes_numbers else None
 
     def watch(
         self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -76,7 +80,7 @@ class CallWatcher:
         depth = len(calls)
         try:
             calls.append(before.call)
-            result = function(*args, **kwargs)
+            result = self._run(api, before.call, function, args, kwargs)
         except BaseException as error:
             self.fail(before, describe_error(error))
             raise
@@ -84,6 +88,14 @@ class CallWatcher:
             del calls[depth:]
         self.end(api, before, args, kwargs, result)
         return result
+
+    def _run(
+        self, api: Api, call: OpenCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        places = self._raised.places(api, call) if self._raised is not None else ()
+        if self._raised is None or not places:
+            return function(*args, **kwargs)
+        return self._raised.run(places, api, function, args, kwargs)
 
     def begin(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before | None:
         """Note what goes into a call; None if that failed."""
@@ -314,6 +326,12 @@ class CallWatcher:
         elif api.in_place and args:
             for _, tensor in find_tensors(args[0], "output"):
                 values.initialized(tensor)
+
+
+def _raised_calls(recorder: TorchRecorder) -> "RaisedCalls":
+    from ulpscope.capture.torch.watching.raising import RaisedCalls  # of no use to other runs
+
+    return RaisedCalls(recorder.settings, recorder.counts.raised)
 
 
 def _is_updating(depth: int = 12) -> bool:

@@ -23,9 +23,10 @@ from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.recorder import TorchRecorder
 from ulpscope.capture.torch.tensors import generator_digest, is_transformed, local_tensor, unsummarizable_reason
+from ulpscope.capture.torch.watching.graph_types import coarsest_in_graph
 from ulpscope.capture.torch.watching.modules import ModulePaths
 from ulpscope.capture.torch.watching.optimizers import is_running, named_parameters, op_of, options_text
-from ulpscope.capture.watch.gradients import MOST_LOSSES, GradientLog, UpdateGroup
+from ulpscope.capture.watch.gradients import MOST_LOSSES, Around, GradientLog, UpdateGroup
 from ulpscope.trace.watched import AT_MOST, POSITIVE, kept_place
 
 SKIPPED = "GradScaler skipped this update: its gradients are not finite"
@@ -54,6 +55,9 @@ class GradientPatches:
         self._updates = 0
         self._open: list[_Open] = []
         self._losses: deque[torch.Tensor] = deque(maxlen=MOST_LOSSES)
+        self._is_typed = False
+        self._precision: str | None = None
+        """The coarsest type of the forward that the first losses came of, once that was asked."""
         self._searched: set[int] = set()
         """Optimizers whose parameters were looked for in all modules."""
         self._handles: list[Any] = []
@@ -91,7 +95,10 @@ class GradientPatches:
     def _note_losses(self, roots: Any) -> None:
         # A pass may also begin at edges of the graph; tensors of vmap and grad are none outside of these.
         tensors = (root for root in (roots if isinstance(roots, tuple | list) else (roots,)) if torch.is_tensor(root))
-        self._losses.extend(root.detach() for root in tensors if not is_transformed(root) and root.numel() == 1)
+        losses = [root for root in tensors if not is_transformed(root) and root.numel() == 1]
+        if losses and not self._is_typed and self._recorder.capturing:
+            self._is_typed, self._precision = True, coarsest_in_graph(losses[0])
+        self._losses.extend(loss.detach() for loss in losses)
 
     def _noted_step(self, entry: Replacement) -> Callable[..., Any]:
         original = entry.original
@@ -150,8 +157,8 @@ class GradientPatches:
 
     def _record(self, optimizer: Optimizer, error: str | None, frame: FrameType) -> None:
         groups = [self._group(optimizer, number) for number in range(len(optimizer.param_groups))]
-        losses, generator = list(self._losses), _generators(optimizer)
-        self._log.record(op_of(optimizer), groups, losses=losses, generator=generator, error=error, frame=frame)
+        around = Around(_generators(optimizer), self._precision, error)
+        self._log.record(op_of(optimizer), groups, losses=list(self._losses), around=around, frame=frame)
 
     def _group(self, optimizer: Optimizer, number: int) -> UpdateGroup:
         group = optimizer.param_groups[number]
