@@ -13,9 +13,9 @@ from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
 from ulpscope.diagnose.findings import JudgedRank, find, finish, name_births, with_left
-from ulpscope.diagnose.flow.blaming import blame_loss, blame_stray
+from ulpscope.diagnose.flow.blaming import blame_loss, blame_stray, unsound_loss
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.exits import left_of
+from ulpscope.diagnose.flow.exits import left_of, same_backwards
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
 from ulpscope.diagnose.flow.idle import idle
 from ulpscope.diagnose.flow.judging import Follower
@@ -69,9 +69,16 @@ class Judging:
             follower.acquitted = rows
         followed = [(follower, _with_peers(follower)) for follower in self._followers]
         _look_further(self._followers)
-        left = [left_of(each.evidence, each.flow, each.gaps) for each in self._followers if each.flow.births]
+        left = [_left_of(each) for each in self._followers if each.flow.births]
         gone = max((each for each in left if each is not None), default=None) if None not in left else None
         return [_judged(follower, peers, gone) for follower, peers in followed]
+
+
+def _left_of(follower: Follower) -> float | None:
+    """By how much what leaves the steps differs, if nothing of what was found is to be seen in it, nor in a loss."""
+    left = left_of(follower.evidence, follower.flow, follower.gaps)
+    in_same_parts = left is not None and same_backwards(follower.evidence)
+    return None if in_same_parts and unsound_loss(follower) is not None else left
 
 
 def _with_peers(follower: Follower) -> PeerGains:

@@ -22,15 +22,22 @@ def blame_stray(follower: Follower) -> None:
 
 def blame_loss(follower: Follower) -> None:
     """A first loss that is off by more than any noise was made wrong, though nothing before it stands out."""
+    worst = unsound_loss(follower)
+    if worst is not None:
+        came_in = follower.evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
+        maker = follower.flow.first_slot.get(worst.values, worst)
+        follower.born(maker, Cause.ERROR, came_in, _most_of(follower, worst), gain=math.inf, gap=None)
+
+
+def unsound_loss(follower: Follower) -> Slot | None:
+    """The first loss that is furthest off, if no rounding makes that."""
     evidence, flow, first = follower.evidence, follower.flow, min(follower.evidence.plan.steps, default=0)
     losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
     followed = [slot for slot in losses if flow.states[slot.values] is not AFTER_CHOICE]
     worst = max(followed, key=evidence.error, default=None)
-    most = 0.0 if worst is None else _most_of(follower, worst)
-    if worst is not None and most < evidence.error(worst) < math.inf and not _amplifies(evidence):
-        came_in = evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
-        maker = flow.first_slot.get(worst.values, worst)
-        follower.born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
+    if worst is None or not _most_of(follower, worst) < evidence.error(worst) < math.inf or _amplifies(evidence):
+        return None
+    return worst
 
 
 def _most_of(follower: Follower, loss: Slot) -> float:

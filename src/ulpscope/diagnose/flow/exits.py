@@ -94,12 +94,12 @@ def _leave_alike(evidence: RankEvidence) -> bool:
     if not all(frame.filter(updates).is_empty() for frame in evidence.plan.unmatched):
         return False
     shown = len(_given_gradients(evidence))
-    if not shown and not _same_backwards(evidence):
+    if not shown and not same_backwards(evidence):
         return False
     return all(given.height == shown for given in given_gradients(evidence.plan))
 
 
-def _same_backwards(evidence: RankEvidence) -> bool:
+def same_backwards(evidence: RankEvidence) -> bool:
     """Whether both runs make the same backwards; else their losses are of other parts of the data."""
     starts = pl.col("op").is_in(list(LEAVES_GRADIENTS))
     return all(frame.filter(starts).is_empty() for frame in evidence.plan.unmatched)
@@ -125,7 +125,7 @@ def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
 def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int], most: float) -> float | None:
     """The largest error of what leaves, if it is at most this; none if not, or if something was not compared."""
     steps = evidence.calls["step"]
-    losses = evidence.by_role.get(LOSS_ROLE, []) if _same_backwards(evidence) else []
+    losses = evidence.by_role.get(LOSS_ROLE, []) if same_backwards(evidence) else []
     gradients = _given_gradients(evidence)
     trained = {steps[slot.pair] for slot in (*losses, *gradients)}
     made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]

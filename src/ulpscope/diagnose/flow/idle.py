@@ -1,8 +1,9 @@
 """Errors that lie where nothing is learned: rows of padding, which one run fills otherwise than the other.
 
 The gradient of a weight is the sum, over all rows that it was multiplied with, of the row times the gradient that comes
-back to it. Rows to which none comes back are not in it. So where operands are wrong, and the gradients of what they
-were multiplied with are far less so, the error lies in such rows.
+back to it. Rows to which none comes back are not in it: there gradients are exact zeros. So where operands are wrong,
+some rows of the gradient are zero, and the gradients of what they were multiplied with are far less wrong, the error
+lies in such rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from ulpscope.diagnose.flow.mathematics import is_asked_otherwise
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
 from ulpscope.diagnose.limits import IDLE_SHARE, LOSS_ROUNDOFFS
 from ulpscope.operations.registry import Family
-from ulpscope.records.enums import FORWARD_PHASE, GRAD_INPUT_ROLE, INPUT_ROLE, LOSS_ROLE
+from ulpscope.records.enums import FORWARD_PHASE, GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE, INPUT_ROLE, LOSS_ROLE
 
 MULTIPLYING = (Family.CONTRACTION, Family.CONVOLUTION)
 
@@ -48,20 +49,29 @@ def _is_idle(
     losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == step]
     most = min(LOSS_ROUNDOFFS * evidence.precision.coarsest, IDLE_SHARE * birth.error_out)
     learned = [
-        evidence.error(gradient) <= IDLE_SHARE * evidence.error(operand)
+        has_idle_rows and evidence.error(gradient) <= IDLE_SHARE * evidence.error(operand)
         for operand in evidence.by_role.get(INPUT_ROLE, [])
-        if operand.values in carried
-        for gradient in _gradients_of_others(evidence, backwards, operand)
+        if operand.values in carried and evidence.operations[operand.pair].family in MULTIPLYING
+        for backward in backwards.get(operand.pair, ())
+        for has_idle_rows in [_has_idle_rows(evidence, backward)]
+        for gradient in _gradients_of_others(evidence, backward, operand)
     ]
     return bool(learned) and all(learned) and bool(losses) and all(evidence.error(loss) <= most for loss in losses)
 
 
-def _gradients_of_others(evidence: RankEvidence, backwards: Mapping[int, list[int]], operand: Slot) -> Iterator[Slot]:
-    """The gradients of what an operand was multiplied with."""
-    operation = evidence.operations[operand.pair]
-    if operation.family in MULTIPLYING:
-        for backward in backwards.get(operand.pair, ()):
-            for slot in evidence.in_role(backward, GRAD_INPUT_ROLE):
-                others = slot.place != operand.place and slot.place not in operation.added
-                if others and evidence.values.compared[slot.values]:
-                    yield slot
+def _has_idle_rows(evidence: RankEvidence, backward: int) -> bool:
+    """Whether as many elements of what comes back are exact zeros as a row has, in both runs."""
+    shown = evidence.in_role(backward, GRAD_OUTPUT_ROLE)
+    return bool(shown) and all(
+        int(side.zero[slot.values]) >= max((evidence.operands[slot.values].shape or [1])[-1], 1)
+        for slot in shown
+        for side in evidence.sides
+    )
+
+
+def _gradients_of_others(evidence: RankEvidence, backward: int, operand: Slot) -> Iterator[Slot]:
+    """The gradients of what an operand was multiplied with; not of what is only added."""
+    added = evidence.operations[operand.pair].added
+    for slot in evidence.in_role(backward, GRAD_INPUT_ROLE):
+        if slot.place not in (operand.place, *added) and evidence.values.compared[slot.values]:
+            yield slot

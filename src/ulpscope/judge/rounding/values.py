@@ -47,6 +47,7 @@ class Values:
     pos_inf: Ints
     neg_inf: Ints
     set_aside: Ints
+    zero: Ints
     digest: NDArray[np.uint64]
     has_digest: Bools
     has_data: Bools
@@ -110,6 +111,7 @@ def read_values(
         pos_inf=_ints(frame, "pos_inf"),
         neg_inf=_ints(frame, "neg_inf"),
         set_aside=_ints(frame, "set_aside"),
+        zero=_ints(frame, "zero"),
         digest=frame["digest"].fill_null(0).to_numpy(),
         has_digest=frame["digest"].is_not_null().to_numpy(),
         has_data=frame["has_data"].to_numpy(),
