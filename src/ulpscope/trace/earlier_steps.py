@@ -54,10 +54,9 @@ class ReachCollector:
     def add(self, *, calls: pl.DataFrame, values: pl.DataFrame, tensors: pl.DataFrame) -> None:
         """Frames may lack columns, which are null then."""
         self._add("values", own=_ids(values, "id"), pointed=_ids(tensors, "value"))
-        own = _ids(calls, "id")
-        if "step" in calls.columns:  # the row of a call that began earlier may come in this step
-            own = calls["id"].filter(calls["step"] == self.step).to_numpy()
-        self._add("calls", own=own, pointed=np.concatenate([_ids(calls, "parent"), _ids(calls, "forward")]))
+        # The row of a call that began earlier may come in this step.
+        own = calls.filter(calls["step"] == self.step) if "step" in calls.columns else calls
+        self._add("calls", own=_ids(own, "id"), pointed=np.concatenate([_ids(calls, "parent"), _ids(calls, "forward")]))
 
     def _add(self, rows: str, *, own: NDArray[np.int64], pointed: NDArray[np.int64]) -> None:
         # Ids grow: a later part has none below the first part's but those of calls that took long.
