@@ -57,7 +57,17 @@ def _used(evidence: RankEvidence) -> set[int]:
         bool(evidence.made(pair)) or op in STARTS_BACKWARD or kind == OPTIMIZER_KIND
         for pair, (op, kind) in enumerate(zip(evidence.calls["op"], evidence.calls["kind"], strict=True))
     ]
-    return {slot.values for slot in evidence.slots if not slot.makes and goes_on[slot.pair]}
+    return {slot.values for slot in evidence.slots if not slot.makes and goes_on[slot.pair]} | _losses(evidence)
+
+
+def _losses(evidence: RankEvidence) -> set[int]:
+    """Rows of values that either run goes back from, with a partner or without."""
+    found: set[int] = set()
+    for trace, side in zip(evidence.plan.traces, evidence.sides, strict=True):
+        shown = trace.tensors(evidence.plan.steps).filter(pl.col("role") == LOSS_ROLE).select("value")
+        known = set(trace.collect(shown)["value"])
+        found |= {row for row, value in enumerate(side.id.tolist()) if value in known}
+    return found
 
 
 def _size(birth: Birth) -> float:
