@@ -6,7 +6,7 @@
     python -m sealed --packages DIR --kind healthy               one kind of pairs
     python -m sealed --packages DIR --keep RUNS                  runs stay in RUNS, and are not captured again
 
-Sets h, k and l were written without knowledge of the rules, and are not looked at while these are worked on: so only
+Sets h and k were written without knowledge of the rules, and are not looked at while these are worked on: so only
 figures are printed. The others were such ones, and have been opened since: what is wrong there is worked on.
 DIR has what their requirements.txt name, made by `pip install --no-deps --target DIR -r ...`.
 A fault is right if the first finding is at one of the modules, or of one of the operations, that its case accepts; half
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SEALED, OPENED = ("h", "k", "l"), ("a", "b", "c", "d", "e", "f", "g", "i", "j")
+SEALED, OPENED = ("h", "k"), ("a", "b", "c", "d", "e", "f", "g", "i", "j", "l")
 MARKED = re.compile("^[ri](?=(true|floor)?div$|(add|sub|mul|matmul|pow|mod)$)")
 KINDS = ("healthy", "same precision", "on noise")
 SECONDS = 300
