@@ -10,17 +10,20 @@ from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, Source
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
-from ulpscope.capture.tensorflow.watching.graph_nodes import ARGUMENTS, CONSTANTS, Known, WrittenGraph
+from ulpscope.capture.tensorflow.watching.graph_nodes import ARGUMENTS, CONSTANTS, CONTROL_FLOW, Known, WrittenGraph
 from ulpscope.capture.tensorflow.watching.graph_order import Execution
 from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, PREFIX, Op
 from ulpscope.capture.tensorflow.watching.optimizers import settings_of
-from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol
+from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol, SymbolicUse
 from ulpscope.records.enums import MAKING_ROLES, Kind, Level, Phase, Role
 
 SESSION_RUN = "tf.compat.v1.Session.run"
 
 NOT_COMPUTED = "constant or variable of a graph"
 """It is told where it is used."""
+
+ROUTED = "control flow of a graph"
+"""It computes nothing: what it hands on is told as of who made it."""
 
 REWRITTEN = "op of a graph that grappler has rewritten"
 
@@ -65,10 +68,15 @@ class GraphRun:
         self._history: dict[tuple[int, Source], list[int]] = defaultdict(list)
         """All that a node has made, in the turns of a loop."""
         self._opened: dict[_Instance, OpenCall] = {}
+        self._given: dict[_Instance, dict[SymbolicUse, int]] = {}
+        """Of scopes inside of loops: what each turn was given, which the next one is not."""
+        self._ended: set[_Instance] = set()
         self._latest: dict[Scope, tuple[_Instance, int]] = {}
         """The last instance of each scope, and the number of the graph that it was met in."""
         self._calls: dict[tuple[str, str], list[OpenCall]] = defaultdict(list)
         """Calls of ops by prefix and name."""
+        self._ran: set[int] = set()
+        """Numbers of graphs of which something was executed in this run."""
         self._before = self._held_before()
         self._is_session = not args and call.op == SESSION_RUN
         self._names: dict[int, str] = {}
@@ -80,10 +88,15 @@ class GraphRun:
         """A node was executed."""
         run, number, place, frame, turn = execution
         graph = self._graphs[number]
+        self._ran.add(number)
         node, known = graph.graph.nodes[place], graph.known[place]
         if node.op in CONSTANTS or node.op in ARGUMENTS:
             self._keep(number, place, outputs, node)
             self._recorder.unobserved(NOT_COMPUTED)
+            return
+        if node.op in CONTROL_FLOW:
+            self._route(graph, place, outputs)
+            self._recorder.unobserved(ROUTED)
             return
         if place in graph.rewritten:
             self._recorder.unobserved(REWRITTEN)
@@ -108,9 +121,11 @@ class GraphRun:
         """All nodes have been told: what scopes read and make is known, and what variables hold."""
         for graph in self._graphs.values():
             self._note_assigned(graph)
-        for (_, prefix, _, _, scope), call in self._opened.items():
+        for instance, call in self._opened.items():
+            scope = instance[-1]
             if call.wanted:
-                self._use_symbols(scope, call, prefix)
+                if instance not in self._ended:
+                    self._use_symbols(instance)
                 self._use_held(scope, call)
             optimizer = None if scope.optimizer is None else scope.optimizer()
             self._recorder.close(call, scope.arguments if optimizer is None else settings_of(optimizer))
@@ -141,6 +156,15 @@ class GraphRun:
             value = values.observe(given) if is_known else values.add_observed(result, None)
             self._note(number, place, result.slot, value)
 
+    def _route(self, graph: WrittenGraph, place: int, outputs: list[ObservedResult]) -> None:
+        """What control flow hands on is what it was handed last."""
+        known = [self._value(graph, source) for source in graph.graph.nodes[place].inputs]
+        latest = max((value for value in known if value is not None), default=None)
+        for result in outputs:
+            handed_on = latest if result.slot == 0 else None
+            value = self._recorder.values.add_observed(result, None) if handed_on is None else handed_on
+            self._note(graph.graph.number, place, result.slot, value)
+
     def _note(self, number: int, place: int, slot: int, value: int) -> None:
         self._made[number, Source(place, slot)] = value
         history = self._history[number, Source(place, slot)]
@@ -166,8 +190,11 @@ class GraphRun:
             opened = self._open(scope, parent, where)
             if opened is None:
                 return parent
+            self._end_turn(scope)
             found = self._opened[instance] = opened
             self._latest[scope] = instance, number
+            if where[2]:
+                self._begin_turn(scope, instance)
         return found if scope.holds else parent
 
     def _open(self, scope: Scope, parent: OpenCall, where: tuple[int, str, int, int]) -> OpenCall | None:
@@ -251,10 +278,13 @@ class GraphRun:
                 if value in self._names:
                     self._recorder.use_number(call, PARAMETER, self._names[value], value)
                 continue
-            if not graph.is_unread(source):
-                continue
-            for number, inside in enumerate(self._kept_inside(graph, source) or [self._recorder.values.unseen()]):
-                self._recorder.use_number(call, INPUT, f"{name}.{number}", inside)
+            if graph.is_unread(source):
+                self._use_unread(graph, source, call, name)
+
+    def _use_unread(self, graph: WrittenGraph, source: Source, call: OpenCall, place: str) -> None:
+        """An operand that nobody reads: what went into it stands for it."""
+        for number, inside in enumerate(self._kept_inside(graph, source) or [self._recorder.values.unseen()]):
+            self._recorder.use_number(call, INPUT, f"{place}.{number}", inside)
 
     def _use_written(self, graph: WrittenGraph, place: int, call: OpenCall) -> None:
         """What is read of a variable is made of what the graph has written into it before."""
@@ -263,6 +293,8 @@ class GraphRun:
             value = self._value(graph, source)
             if value is not None:
                 self._recorder.use_number(call, INPUT, f"written.{number}", value)
+            elif graph.is_unread(source):
+                self._use_unread(graph, source, call, f"written.{number}")
 
     def _kept_inside(self, graph: WrittenGraph, source: Source) -> list[int]:
         """What was put into a list that is no tensor, and is none of its results."""
@@ -275,13 +307,39 @@ class GraphRun:
         return self._value(self._graphs[number], source)
 
     def _value(self, graph: WrittenGraph, source: Source) -> int | None:
-        known = [self._made.get((graph.graph.number, origin)) for origin in graph.graph.origins(source)]
-        return max((value for value in known if value is not None), default=None)
+        origins = graph.graph.origins(source)
+        known = [self._made.get((graph.graph.number, origin)) for origin in origins]
+        latest = max((value for value in known if value is not None), default=None)
+        return self._constant(graph, origins[0]) if latest is None and len(origins) == 1 else latest
 
-    def _use_symbols(self, scope: Scope, call: OpenCall, prefix: str) -> None:
+    def _constant(self, graph: WrittenGraph, source: Source) -> int | None:
+        """What a constant holds that TensorFlow did not have to execute."""
+        content = graph.constant(source.node) if graph.graph.number in self._ran else None
+        if content is None:
+            return None
+        value = self._made[graph.graph.number, source] = self._recorder.values.observe(content)
+        return value
+
+    def _begin_turn(self, scope: Scope, instance: _Instance) -> None:
+        """What a scope in a loop is given is made before it begins, and is another tensor in the next turn."""
         graph = self._graphs[self._latest[scope][1]]
+        given = (use for use in scope.symbols if use.role not in MAKING_ROLES)
+        known = ((use, self._symbol(graph, instance[1], use.symbol)) for use in given)
+        self._given[instance] = {use: value for use, value in known if value is not None}
+
+    def _end_turn(self, scope: Scope) -> None:
+        """Another turn of a loop begins: what this one has made is known, and will be overwritten."""
+        instance = self._latest[scope][0] if scope in self._latest else None
+        if instance is not None and instance in self._given and instance not in self._ended:
+            self._ended.add(instance)
+            if self._opened[instance].wanted:
+                self._use_symbols(instance)
+
+    def _use_symbols(self, instance: _Instance) -> None:
+        prefix, scope, call = instance[1], instance[-1], self._opened[instance]
+        graph, given = self._graphs[self._latest[scope][1]], self._given.get(instance, {})
         for use in scope.symbols:
-            value = self._symbol(graph, prefix, use.symbol)
+            value = given[use] if use in given else self._symbol(graph, prefix, use.symbol)
             if value is None and use.role in UNTOLD:
                 value = self._recorder.values.unseen()
             if value is not None:
