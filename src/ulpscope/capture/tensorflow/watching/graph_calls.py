@@ -295,7 +295,7 @@ class _Planner:
         number = self._stems[key]
         self._stems[key] += 1
         if wanted is None:
-            wanted = self._recorder.wants(op, scope.path, f"{stem}.{self._bases[key] + number}")
+            wanted = self._recorder.wants(kind, op, scope.path, f"{stem}.{self._bases[key] + number}")
         module, module_class = scope.path, scope.class_name
         call = PlannedCall(len(self._all), kind, op, stem, number, module, module_class, phase, wanted=wanted)
         call.stack = scope.stack
