@@ -26,7 +26,8 @@ def fit() -> None:
 
 
 def turns() -> None:
-    """A loop that turns more often each time, another inside of it, and a branch."""
+    """A loop that turns more often each time, another inside of it, and a branch. Nested loops are told as they ran,
+    which may be in another order: some runs of many are in the same."""
 
     @tf.function
     def work(x: Any, count: Any) -> Any:
@@ -37,7 +38,7 @@ def turns() -> None:
             x = tf.exp(x)
         return tf.tanh(x)
 
-    for count in (1, 2, 3, 2, 3):
+    for count in (1, 2, 3, *[1, 2] * 6):
         work(tf.ones((2, 3)), tf.constant(count))
 
 
