@@ -99,7 +99,7 @@ CNN = (
 )
 
 LOSS = computation(OUTSIDE), structure(OUTSIDE)
-LSTM = computation("model.lstm"), structure("model.lstm")
+LSTM = computation("model.lstm", "model.lstm.cell"), structure("model.lstm", "model.lstm.cell")
 TAGGER = (
     fault("tagger", "mask_ignored", *LSTM, how=G16),
     fault("tagger", "activation", *LSTM),

@@ -26,7 +26,8 @@ def fit() -> None:
 
 
 def turns() -> None:
-    """A loop that turns more often each time, another inside of it, and a branch."""
+    """A loop that turns more often each time, another inside of it, and a branch. Nested loops are told as they ran,
+    which may be in another order: some runs of many are in the same."""
 
     @tf.function
     def work(x: Any, count: Any) -> Any:
@@ -37,8 +38,23 @@ def turns() -> None:
             x = tf.exp(x)
         return tf.tanh(x)
 
-    for count in (1, 2, 3, 2, 3):
+    for count in (1, 2, 3, *[1, 2] * 6):
         work(tf.ones((2, 3)), tf.constant(count))
+
+
+def layered() -> None:
+    """A layer in a loop, and what is made of constants, which TensorFlow does not execute."""
+    layer = keras.layers.Dense(3, activation="tanh", name="turning")
+    layer.build((2, 3))
+
+    @tf.function
+    def work(x: Any, count: Any) -> Any:
+        for _ in tf.range(count):
+            x = layer(x - 1.0) + tf.constant(2.0) * tf.constant(3.0)
+        return x, tf.constant(4.0) * tf.constant(5.0)
+
+    for number, count in enumerate((2, 3, 2, 3)):
+        work((number + 1) * tf.ones((2, 3)), tf.constant(count))
 
 
 def taped() -> None:
@@ -84,6 +100,7 @@ def described(plan: Plan) -> list[Any]:
         (fit, {"level": "kernel", "save": "tensors"}),
         (fit, {"skip": ["head"]}),
         (turns, {}),
+        (layered, {"save": "tensors"}),
         (taped, {}),
         (taped, {"only": ["Tanh.1", "tf.raw_ops.Tanh"]}),
         (session, {"save": "tensors"}),
@@ -127,3 +144,27 @@ def test_what_a_function_is_given_that_a_graph_calls_is_not_what_the_graph_is_gi
     (cosine,) = calls.filter(calls["op"] == "tf.raw_ops.Cos")["id"]
     given = uses_of(trace, cosine)["input", "args.0"]
     assert np.allclose(trace.data(trace.value(given)), np.exp(1.0))
+
+
+def test_a_shared_plan_tells_each_turn_of_a_layer_and_constants_as_they_were(tmp_path: Path) -> None:
+    trace = captured(tmp_path / "t", layered, save="tensors")
+
+    def content(number: int) -> Any:
+        return np.asarray(trace.data(trace.value(number)))
+
+    calls = trace.calls().collect().sort("id")
+    runs = calls.filter(calls["kind"] == "compiled")["id"].to_list()
+    assert len(runs) == 4
+    for run, turns_of_run in zip(runs, (2, 3, 2, 3), strict=True):
+        used = uses_of(trace, run)
+        expected = content(used["input", "args.0"])
+        layers = calls.filter(calls["kind"] == "module", calls["parent"] == run)["id"].to_list()
+        assert len(layers) == turns_of_run
+        for layer in layers:
+            told = uses_of(trace, layer)
+            assert np.allclose(content(told["input", "args.0"]), expected - 1.0)
+            made = content(told["output", "output.0"])
+            assert np.allclose(np.tanh((expected - 1.0) @ content(told["parameter", "kernel"])), made, atol=1e-5)
+            expected = made + 6.0
+        assert np.allclose(content(used["output", "output.0"]), expected)
+        assert content(used["output", "output.1"]) == 20.0

@@ -192,7 +192,7 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     used = uses_of(trace, compiled["id"])
     content = {place: np.asarray(trace.data(trace.value(number))) for place, number in used.items()}
     assert np.array_equal(content["input", "args.0"], INPUTS[0])
-    assert np.array_equal(content["parameter", "args.1"], weight.numpy())
+    assert np.array_equal(content["parameter", "Variable"], weight.numpy())
     assert np.array_equal(content["output", "output.0"], result["output"].numpy())
     (backward,) = calls.filter(calls["forward"] == compiled["id"]).iter_rows(named=True)
     assert backward["kind"] == "backward"

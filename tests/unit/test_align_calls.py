@@ -36,6 +36,8 @@ class Node:
     """Labels of the calls that made its operands."""
     given: str | None = None
     """The name that a script gave."""
+    grad_inputs: str | None = None
+    """Shapes of the gradients that a backward gave."""
 
 
 def module(path: str, *inner: Node, **changes: Any) -> Node:
@@ -68,7 +70,7 @@ def step(*nodes: Node, first: int) -> Step:
     only = [node for node, _ in listed]
 
     def shapes(role: str) -> dict[int, str]:
-        found = ((ids[node.label], getattr(node, f"{role}s")) for node in only)
+        found = ((ids[node.label], getattr(node, f"{role}s", None)) for node in only)
         return {call: text for call, text in found if text is not None}
 
     calls = StepCalls(
@@ -86,6 +88,14 @@ def step(*nodes: Node, first: int) -> Step:
         shapes=shapes,
         made_by=lambda: {ids[node.label]: node.makers for node in only},
         origins=lambda: {ids[node.label]: tuple((ids[maker], "output.0") for maker in node.reads) for node in only},
+        senders=lambda asked: {
+            ids[node.label]: [[(ids[maker], "output.0")] for maker in node.reads]
+            for node in only
+            if ids[node.label] in asked
+        },
+        readers=lambda asked: {
+            call: {ids[node.label] for node in only if call in [ids[maker] for maker in node.reads]} for call in asked
+        },
     )
     return Step(calls, list(ids))
 
@@ -305,6 +315,8 @@ def test_columns_come_in_the_references_names() -> None:
         shapes=lambda role: {},
         made_by=dict,
         origins=dict,
+        senders=lambda asked: {},
+        readers=lambda asked: {},
     )
     assert calls.module == ["model.layers.0", None]
     assert calls.op == ["Block", GELU]
@@ -318,6 +330,8 @@ def test_columns_come_in_the_references_names() -> None:
         shapes=calls.shapes,
         made_by=dict,
         origins=dict,
+        senders=lambda asked: {},
+        readers=lambda asked: {},
     )
     assert other.mapped == [False, True]
 

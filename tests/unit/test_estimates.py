@@ -12,6 +12,7 @@ from ulpscope.numerics.summaries.estimates import (
     cosines,
     least_distances,
     scatter_of_few,
+    shortfall_of_few,
     sketch_distances,
     standard_deviations,
     stats_distances,
@@ -188,3 +189,21 @@ def test_estimates_of_few_elements_are_not_further_off_than_told() -> None:
         ratios = sketch_distances(summaries(zeros).sketch, summaries(errors).sketch) / true_distances(zeros, errors)  # type: ignore[arg-type]
         assert ratios.max() <= scatter_of_few(size) * (1 + 3 / np.sqrt(2 * 61))
     assert scatter_of_few(1) == scatter_of_few(122) == scatter_of_few(1e9) == 1.0
+
+
+@pytest.mark.parametrize("size", [12, 16, 32, 64])
+def test_a_distance_of_few_elements_is_hardly_ever_larger_than_its_doubted_estimate(size: int) -> None:
+    reference, target = noisy_pairs(1e-2, count=400, size=size)
+    pairs = summaries(reference), summaries(target)
+    assert pairs[0].sketch is not None
+    assert pairs[1].sketch is not None
+    estimates = sketch_distances(pairs[0].sketch, pairs[1].sketch)
+    # Of many elements an estimate may be too small by 1.36 as seldom as this.
+    doubted = estimates * shortfall_of_few(size) * 1.36
+    assert np.mean(true_distances(reference, target) > doubted) <= 0.02
+    assert np.mean(true_distances(reference, target) > estimates * 1.36) > 0.02 or size == 64
+
+
+def test_many_elements_are_not_doubted() -> None:
+    assert shortfall_of_few(1) == shortfall_of_few(122) == shortfall_of_few(10**6) == 1.0
+    assert shortfall_of_few(16) > shortfall_of_few(64) > 1.0

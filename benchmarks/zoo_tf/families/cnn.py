@@ -85,7 +85,7 @@ class Network(keras.Model):
         images, labels = batch[:2]
         with tf.GradientTape() as tape:
             loss = self.compute_loss(images, labels, self(images, training=True))
-            scaled = loss * 256.0 if OPTIONS.scaled == "yes" else loss
+            scaled = loss * 256.0 if OPTIONS.scaled == "yes" else self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
         if OPTIONS.scaled == "yes":
             gradients = [gradient / (128.0 if FAULT == "loss_scale" else 256.0) for gradient in gradients]

@@ -86,7 +86,8 @@ def make_step(model, optimizer):
             loss = loss_of(model(tokens, mask), labels, mask)
         variables = list(model.trainable_variables)
         if FAULT == "tape_missing":
-            variables.remove(model.gru.trainable_variables[1])
+            left_out = model.gru.trainable_variables[1]
+            variables = [one for one in variables if one is not left_out]
         gradients = clipped(tape.gradient(loss, variables))
         if FAULT == "gradient_sign":
             gradients = [-one if place == 3 else one for place, one in enumerate(gradients)]

@@ -5,7 +5,7 @@ within a pair of parents, children are aligned as sequences of operations, so th
 leaves the rest matched: the most equal ones in order, as a line diff does. A backward is matched through its forward.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -14,9 +14,13 @@ from typing import TypeAlias
 
 import polars as pl
 
-from ulpscope.operations.registry import Trait, operation, operation_name, plain_word
+from ulpscope.align.sums import Asking, Sums, pair_sums
+from ulpscope.operations.registry import Trait, is_fused, last_word, operation, plain_word
 from ulpscope.records.enums import (
     BACKWARD_KIND,
+    COMPILED_KIND,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
     INPUT_ROLE,
     MODULE_BACKWARD_KIND,
     MODULE_KIND,
@@ -24,6 +28,7 @@ from ulpscope.records.enums import (
     OUTPUT_ROLE,
     Kind,
 )
+from ulpscope.records.pairs import Pair
 
 BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
 
@@ -57,6 +62,9 @@ class StepCalls:
     """For each call the operations that made its operands."""
     origins: Callable[[], dict[int, tuple[Origin, ...]]]
     """For each call where its operands come from."""
+    senders: Asking
+    readers: Callable[[Sequence[int]], dict[int, set[int]]]
+    """For some calls those that read their results."""
 
     @cached_property
     def outputs(self) -> dict[int, str]:
@@ -66,6 +74,14 @@ class StepCalls:
     def inputs(self) -> dict[int, str]:
         return self.shapes(INPUT_ROLE)
 
+    def is_fused(self, row: int) -> bool:
+        """Whether it computes several operations."""
+        return is_fused(self.op[row], self.arguments[row])
+
+    @cached_property
+    def gradients(self) -> dict[str, dict[int, str]]:
+        return {role: self.shapes(role) for role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE)}
+
     @cached_property
     def read_from(self) -> dict[int, tuple[Origin, ...]]:
         return self.origins()
@@ -73,6 +89,23 @@ class StepCalls:
     @cached_property
     def makers(self) -> dict[int, tuple[str | None, ...]]:
         return self.made_by()
+
+    def idle_of(self, rows: Sequence[int]) -> frozenset[int]:
+        """Those of which nothing is made: others look at their results at most."""
+        readers = self.readers([self.id[row] for row in rows])
+        return frozenset(row for row in rows if not any(self._computes(row, call) for call in readers[self.id[row]]))
+
+    def _computes(self, row: int, reader: int) -> bool:
+        """Whether a call outside of this one makes something of what it reads."""
+        here = self.rows.get(reader)
+        if here is None:
+            return True
+        looks = operation(self.op[here]).has(Trait.METADATA, Trait.CONSTANT)
+        around: int | None = here
+        while around is not None and around != row:
+            parent = self.parent[around]
+            around = None if parent is None else self.rows.get(parent)
+        return around is None and not looks
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -116,9 +149,13 @@ class StepCalls:
         return self.token(row), self.outputs.get(self.id[row])
 
     def bare_token(self, row: int) -> Hashable:
-        """The same without the namespace through which it was called: torch.add is Tensor.__add__ is add_."""
-        token = self.token(row)
-        return operation_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
+        """The same without the namespace through which it was called, and whichever library computes it: torch.add is
+        Tensor.__add__ is add_, and what is fused is the last of its operations. Results that only the library reads
+        (a workspace) stand behind the first."""
+        token, outputs = self.token(row), self.outputs.get(self.id[row])
+        if not isinstance(token, str):
+            return token, outputs
+        return last_word(token, self.arguments[row]), None if outputs is None else outputs.partition(";")[0]
 
     def close_token(self, row: int) -> Hashable:
         """The same with all that tells equal operations apart: evaluation on the side has no backward.
@@ -148,7 +185,8 @@ class StepPlan:
 
 def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
     """Pair the calls of one step."""
-    if _same_structure(reference, target):
+    has_sums = any(operation(op).has(Trait.ADDING_UP) for op in set(reference.op))
+    if not has_sums and _same_structure(reference, target):
         return StepPlan([(row, row) for row in range(len(reference.id))], set())
     planner = _Planner(reference, target)
     planner.scope(reference.children[None], target.children[None])
@@ -157,6 +195,7 @@ def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
     planner.recomputed()
     planner.backwards()
     planner.named(in_backwards=True)
+    planner.sums()
     return StepPlan(sorted(planner.pairs, key=lambda pair: pair[1]), planner.replaced)
 
 
@@ -177,7 +216,8 @@ class _Planner:
 
     def scope(self, reference: Indices, target: Indices) -> None:
         """Pair two sequences of calls, and what is inside each pair."""
-        for pair in self._align(_spliced(self.reference, reference), _spliced(self.target, target)):
+        both = _spliced(self.reference, reference), _spliced(self.target, target)
+        for pair in self._align(*_written_out(Pair(self.reference, self.target), Pair(*both))):
             self.pairs.append(pair)
             self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
 
@@ -187,7 +227,26 @@ class _Planner:
         coarse = StepCalls.token
         if [coarse(self.reference, row) for row in reference] == [coarse(self.target, row) for row in target]:
             return list(zip(reference, target, strict=True))
-        return self._refine(reference, target, TOKENS)
+        kept = self._without_idle(Pair(reference, target))
+        return self._refine(kept.reference, kept.target, TOKENS)
+
+    def _without_idle(self, rows: Pair[Indices]) -> Pair[list[int]]:
+        """Of equal calls, of which one run has more, the other lacks those of which nothing is made: what nobody reads,
+        a graph leaves out."""
+        calls = Pair(self.reference, self.target)
+        tokens = Pair(*([side.token(row) for row in found] for side, found in zip(calls, rows, strict=True)))
+        counts = tokens.map(Counter)
+        kept = []
+        for side, found, names, own, other in zip(
+            calls, rows, tokens, counts, (counts.target, counts.reference), strict=True
+        ):
+            more = {name: own[name] - other[name] for name in own if own[name] > other[name] > 0}
+            asked = [row for row, name in zip(found, names, strict=True) if name in more]
+            idle = side.idle_of(asked) if asked else frozenset[int]()
+            idle_names = Counter(side.token(row) for row in idle)
+            dropped = {row for row in idle if idle_names[side.token(row)] == more[side.token(row)]}
+            kept.append([row for row in found if row not in dropped])
+        return Pair(*kept)
 
     def _refine(
         self, reference: Indices, target: Indices, tokens: Sequence[Callable[[StepCalls, int], Hashable]]
@@ -224,6 +283,9 @@ class _Planner:
 
     def _can_replace(self, reference: int, target: int) -> bool:
         ids = self.reference.id[reference], self.target.id[target]
+        moves = [operation(op).has(Trait.MOVING) for op in (self.reference.op[reference], self.target.op[target])]
+        if moves[0] is not moves[1]:
+            return False  # what only hands numbers on computes nothing in another's place
         outputs = self.reference.outputs.get(ids[0]), self.target.outputs.get(ids[1])
         inputs = self.reference.inputs.get(ids[0]), self.target.inputs.get(ids[1])
         return outputs[0] is not None and outputs[0] == outputs[1] and inputs[0] == inputs[1]
@@ -281,9 +343,40 @@ class _Planner:
             partner = partners.get(forward)
             if partner is None:
                 continue
-            for pair in zip(rows, waiting.get((partner, kind), ()), strict=False):
+            theirs = waiting.get((partner, kind), [])
+            fused = self.reference.is_fused(forward) is not self.target.is_fused(partner)
+            alone = len(rows) == len(theirs) == 1 and not fused
+            for pair in [(rows[0], theirs[0])] if alone else self._of_one_forward(rows, theirs):
                 self.pairs.append(pair)
                 self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
+
+    def _of_one_forward(self, reference: Indices, target: Indices) -> Matches:
+        """Backwards of one forward, in order; of one that is fused there is one of each operation, in any order."""
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for theirs in target:
+            waiting[self._gradients(self.target, theirs)].append(theirs)
+        found = [(row, waiting[self._gradients(self.reference, row)]) for row in reference]
+        return [(row, rows.pop(0)) for row, rows in found if rows]
+
+    def _gradients(self, calls: StepCalls, row: int) -> Hashable:
+        return tuple(calls.gradients[role].get(calls.id[row]) for role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE))
+
+    def sums(self) -> None:
+        """Sums of lists are known by their terms, whatever stands in their places."""
+        sums = Pair(_sums(self.reference), _sums(self.target))
+        if not sums.reference.rows or not sums.target.rows:
+            return
+        meant = {t: r for r, t in self.pairs if r in sums.reference.rows and t in sums.target.rows}
+        partners = {t: r for r, t in self.pairs if t not in meant}
+        found = pair_sums(sums, partners)
+        taken = set(found.values())
+        kept = {t: r for t, r in meant.items() if t not in found and r not in taken}
+        self.pairs = [(r, t) for t, r in {**partners, **found, **kept}.items()]
+
+
+def _sums(calls: StepCalls) -> Sums:
+    has_sums = any(operation(op).has(Trait.ADDING_UP) for op in set(calls.op))
+    return Sums.of(calls.id, calls.op, calls.kind, calls.senders, calls.outputs) if has_sums else Sums((), {})
 
 
 def _alone(calls: StepCalls, paired: Container[int]) -> list[int]:
@@ -355,6 +448,21 @@ def _spliced(calls: StepCalls, rows: Indices) -> list[int]:
     return found
 
 
+def _written_out(calls: Pair[StepCalls], rows: Pair[list[int]]) -> Pair[list[int]]:
+    """The same sequences with the contents of compiled regions that only one run has: the other makes those calls."""
+    names = Pair(*({side.op[row] for row in found} for side, found in zip(calls, rows, strict=True)))
+    reference = _unwrapped(calls.reference, rows.reference, names.target)
+    return Pair(reference, _unwrapped(calls.target, rows.target, names.reference))
+
+
+def _unwrapped(calls: StepCalls, rows: Indices, known: Container[str]) -> list[int]:
+    found: list[int] = []
+    for row in rows:
+        inside = calls.children.get(row, ()) if calls.kind[row] == COMPILED_KIND else ()
+        found += _unwrapped(calls, inside, known) if inside and calls.op[row] not in known else [row]
+    return found
+
+
 def _opened(calls: StepCalls, rows: Indices) -> list[int]:
     return [inner for row in rows for inner in (calls.children.get(row) or [row])]
 
@@ -368,6 +476,8 @@ def step_calls(
     shapes: Callable[[str], dict[int, str]],
     made_by: Callable[[], dict[int, tuple[str | None, ...]]],
     origins: Callable[[], dict[int, tuple[Origin, ...]]],
+    senders: Asking,
+    readers: Callable[[Sequence[int]], dict[int, set[int]]],
 ) -> StepCalls:
     """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
     columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments", "generator")
@@ -377,7 +487,7 @@ def step_calls(
     told["module"] = [modules.get(path, path) for path in paths]
     told["given"] = [_given(*call) for call in frame.select("kind", "op", "name").iter_rows()]
     told["op"] = [ops.get(name, name) for name in told["op"]]
-    return StepCalls(**told, shapes=shapes, made_by=made_by, origins=origins)
+    return StepCalls(**told, shapes=shapes, made_by=made_by, origins=origins, senders=senders, readers=readers)
 
 
 def _given(kind: str, op: str, name: str) -> str | None:

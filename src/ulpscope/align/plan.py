@@ -10,6 +10,7 @@ import polars as pl
 
 from ulpscope.align.calls import Origin, StepCalls, plan_step, step_calls
 from ulpscope.align.mapping import Mapped, map_modules
+from ulpscope.align.sums import Sender
 from ulpscope.operations.registry import operation_name
 from ulpscope.records.enums import INPUT_ROLE, ExitCode, Kind, Phase, Role
 from ulpscope.records.errors import UlpscopeError
@@ -232,9 +233,17 @@ def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names
     ) -> StepCalls:
         known = frame["step"].unique().sort().to_list()
         shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, frame, ops)
-        origins = partial(_origins, trace, known)
+        origins, senders = partial(_origins, trace, known), partial(_senders, trace, known)
         return step_calls(
-            frame, modules=modules, mapped=called, ops=ops, shapes=shapes, made_by=made_by, origins=origins
+            frame,
+            modules=modules,
+            mapped=called,
+            ops=ops,
+            shapes=shapes,
+            made_by=made_by,
+            origins=origins,
+            senders=senders,
+            readers=partial(_readers, trace, known),
         )
 
     reference = one_run(traces.reference, calls.reference, names.called.reference, {}, {})
@@ -287,6 +296,34 @@ def _origins(trace: RankTrace, steps: Sequence[int]) -> dict[int, tuple[Origin, 
     for call, maker, place in joined.select("call", "producer", "place").iter_rows():
         found[call].append((maker, place))
     return {call: tuple(origins) for call, origins in found.items()}
+
+
+def _senders(trace: RankTrace, steps: Sequence[int], calls: Sequence[int]) -> dict[int, list[list[Sender]]]:
+    """For each operand of these calls which calls made it, or gave it as a gradient, and as what."""
+    uses = trace.tensors(steps)
+    read = uses.filter(pl.col("role") == INPUT_ROLE, pl.col("call").is_in(calls)).select("value", reader="call")
+    made = uses.filter(pl.col("role").is_in([Role.OUTPUT.value, Role.GRAD_INPUT.value])).select(
+        "value", "call", "place"
+    )
+    joined = trace.collect(read.with_row_index("operand").join(made, on="value").sort("operand", "call"))
+    operands: dict[tuple[int, int], list[Sender]] = defaultdict(list)
+    for operand, reader, call, place in joined.select("operand", "reader", "call", "place").iter_rows():
+        operands[reader, operand].append((call, place))
+    found: dict[int, list[list[Sender]]] = defaultdict(list)
+    for (reader, _), senders in operands.items():
+        found[reader].append(senders)
+    return found
+
+
+def _readers(trace: RankTrace, steps: Sequence[int], calls: Sequence[int]) -> dict[int, set[int]]:
+    """For these calls those that read their results, or are backwards of what they gave."""
+    uses = trace.tensors(steps)
+    made = uses.filter(pl.col("role") == Role.OUTPUT.value, pl.col("call").is_in(calls)).select("value", maker="call")
+    read = uses.filter(pl.col("role") != Role.OUTPUT.value).select("value", "call")
+    found: dict[int, set[int]] = {call: set() for call in calls}
+    for maker, call in trace.collect(made.join(read, on="value").select("maker", "call").unique()).iter_rows():
+        found[maker].add(call)
+    return found
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

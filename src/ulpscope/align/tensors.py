@@ -8,8 +8,8 @@ import polars as pl
 
 from ulpscope.align.mapping import Mapped
 from ulpscope.align.plan import RankPlan
-from ulpscope.operations.registry import operation_name
-from ulpscope.records.enums import Kind, Role
+from ulpscope.operations.registry import FUSED, Trait, is_fused, operation, operation_name
+from ulpscope.records.enums import MAKING_ROLES, Kind, Role
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
@@ -88,31 +88,88 @@ def _keyed_by_shape(uses: pl.DataFrame, trace: RankTrace, replaced: pl.DataFrame
 
 
 def _keyed_by_makers(uses: Pair[pl.DataFrame], plan: RankPlan) -> Pair[pl.DataFrame]:
-    """The same uses, those in lists that are not equally long keyed by the pair of calls that made them.
+    """The same uses, those whose places say nothing keyed by what made them: in lists that are not equally long, and
+    operands that may stand in any order.
 
-    What is made of such a list has no partner.
+    What is made of a list of another length has no partner.
     """
-    listed = uses.map(
-        lambda frame: frame.filter(pl.col("place").str.contains(IN_LIST), pl.col("role") == Role.INPUT.value)
-    )
-    counts = listed.map(lambda frame: frame.group_by("pair").len())
+    is_input, in_list = pl.col("role") == Role.INPUT.value, pl.col("place").str.contains(IN_LIST)
+    counts = uses.map(lambda frame: frame.filter(is_input, in_list).group_by("pair").len())
     unequal = counts.reference.join(counts.target, on="pair", how="inner", suffix="_target")
     unequal = unequal.filter(pl.col("len") != pl.col("len_target")).select("pair")
-    if unequal.is_empty():
+    commuting, fused = _having(plan, Trait.COMMUTING), _fused(plan)
+    if unequal.is_empty() and commuting.is_empty() and fused.is_empty():
         return uses
+    of_unequal = pl.col("pair").is_in(unequal["pair"].implode())
+    of_list = of_unequal & in_list
+    of_fused = is_input & pl.col("pair").is_in(fused["pair"].implode())
+    in_any_order = of_fused | (is_input & pl.col("pair").is_in(commuting["pair"].implode()))
+    # The sum of a list is the same, however many of its terms were added up before.
+    others = unequal.join(_having(plan, Trait.ADDING_UP), on="pair", how="anti")
+    results = pl.col("pair").is_in(others["pair"].implode()) & (pl.col("role") == Role.OUTPUT.value)
+    sides = Pair("reference", "target")
+    free = uses.map(lambda frame: frame.filter(of_list | in_any_order))
+    made = Pair(*(_makers(*side, plan) for side in zip(free, plan.traces, sides, strict=True)))
+    shared = made.reference.join(made.target, on=("pair", "maker"), how="semi").select("pair", "maker").unique()
 
-    def keyed(frame: pl.DataFrame, trace: RankTrace, side: str) -> pl.DataFrame:
-        pairs = plan.pairs.with_row_index("maker").select("maker", producer=side)
-        makers = trace.collect(trace.values().select("producer", value="id")).join(pairs, on="producer")
-        joined = frame.join(makers.select("value", "maker"), on="value", how="left", maintain_order="left")
-        in_such = pl.col("pair").is_in(unequal["pair"].implode()) & pl.col("place").str.contains(IN_LIST)
-        made = pl.concat_str(pl.lit("made by "), pl.col("maker"))
-        results = pl.col("pair").is_in(unequal["pair"].implode()) & (pl.col("role") == Role.OUTPUT.value)
-        key = pl.when(in_such & made.is_not_null()).then(made).when(results).then(pl.lit(side)).otherwise("key")
+    def keyed(frame: pl.DataFrame, makers: pl.DataFrame, trace: RankTrace, side: str) -> pl.DataFrame:
+        common = makers.join(shared, on=("pair", "maker"), how="semi", maintain_order="left")
+        own = makers.filter(of_list).join(common, on="order", how="anti", maintain_order="left")
+        # What a fused call reads is not what the last of its operations reads.
+        inner = _made(frame.filter(of_fused), trace).join(common, on="order", how="anti", maintain_order="left")
+        alone = inner.select("order", maker=pl.concat_str(pl.lit(f"{side} alone"), "order", separator=" "))
+        known = pl.concat([*(each.select("order", "maker") for each in (common, own)), alone]).unique(
+            "order", keep="first"
+        )
+        joined = frame.join(known, on="order", how="left", maintain_order="left")
+        key = pl.when(pl.col("maker").is_not_null()).then("maker").when(results).then(pl.lit(side)).otherwise("key")
         return joined.with_columns(key=key).drop("maker")
 
-    sides = zip(uses, plan.traces, ("reference", "target"), strict=True)
-    return Pair(*(keyed(*side) for side in sides))
+    return Pair(*(keyed(*side) for side in zip(uses, made, plan.traces, sides, strict=True)))
+
+
+def _made(uses: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    """Those of these uses whose values a call of the run has made."""
+    if uses.is_empty():
+        return uses
+    makers = trace.values().select("producer", value="id").drop_nulls()
+    return uses.join(trace.collect(makers).select("value"), on="value", how="semi", maintain_order="left")
+
+
+def _fused(plan: RankPlan) -> pl.DataFrame:
+    """Pairs of which one call computes more than the other, whose operation is the last of its own."""
+    columns = ("id", "op", "arguments")
+    known = plan.calls.map(lambda calls: calls.filter(pl.col("op").str.contains(FUSED)).select(columns))
+    if all(frame.is_empty() for frame in known):
+        return pl.DataFrame(schema={"pair": pl.UInt32})
+    ids = known.map(lambda frame: frame.filter([is_fused(op, told) for _, op, told in frame.iter_rows()])["id"])
+    pairs = plan.pairs.with_row_index("pair")
+    one_sided = pl.col("reference").is_in(ids.reference.implode()) ^ pl.col("target").is_in(ids.target.implode())
+    return pairs.filter(one_sided).select("pair")
+
+
+def _makers(uses: pl.DataFrame, trace: RankTrace, side: str, plan: RankPlan) -> pl.DataFrame:
+    """For these uses the pairs of calls that made or gave their values, and as what; the first of several first."""
+    pairs = plan.pairs.with_row_index("by").select("by", call=side)
+    making = (
+        trace.tensors(plan.steps).filter(pl.col("role").is_in(MAKING_ROLES)).select("call", "role", "place", "value")
+    )
+    found = trace.collect(making.join(uses.lazy().select("value"), on="value", how="semi", maintain_order="left"))
+    named = found.join(pairs, on="call", how="inner", maintain_order="left").select(
+        "value", maker=pl.concat_str(pl.lit("made by"), "by", "role", "place", separator=" ")
+    )
+    return uses.select("pair", "order", "place", "value").join(named, on="value", how="inner", maintain_order="left")
+
+
+def _having(plan: RankPlan, trait: Trait) -> pl.DataFrame:
+    """Pairs of calls of operations of which this is true in both runs."""
+    known = plan.calls.map(lambda calls: calls.select("id", "op").filter(pl.col("op").is_in(_ops(calls, trait))))
+    pairs = plan.pairs.with_row_index("pair").join(known.reference, left_on="reference", right_on="id", how="semi")
+    return pairs.join(known.target, left_on="target", right_on="id", how="semi").select("pair")
+
+
+def _ops(calls: pl.DataFrame, trait: Trait) -> list[str]:
+    return [op for op in calls["op"].unique() if operation(op).has(trait)]
 
 
 def _joined(uses: Pair[pl.DataFrame]) -> pl.DataFrame:

@@ -62,6 +62,22 @@ def plain_word(op: str) -> str:
     return operation_name(op) if rewritten is None else rewritten[1]
 
 
+FUSED = "Fused"
+"""In the names of TensorFlow's operations that compute several."""
+_FUSED_LAST = re.compile(r'"fused_ops":\["(?:[^"]*",")*(\w+)"\]')
+
+
+def last_word(op: str, arguments: str | None) -> str:
+    """The operation whose result it gives: of several that are fused, the last, as TensorFlow tells in an attribute."""
+    fused = _FUSED_LAST.search(arguments) if arguments is not None and FUSED in op else None
+    return plain_word(op) if fused is None else fused[1]
+
+
+def is_fused(op: str, arguments: str | None) -> bool:
+    """Whether it computes several operations, of which its arguments tell."""
+    return arguments is not None and FUSED in op and _FUSED_LAST.search(arguments) is not None
+
+
 _GRADIENT = re.compile(r"(\w+)_backward(?:_data|_input|_weight|_overrideable)?")
 
 
@@ -88,8 +104,16 @@ def is_in_place(op: str) -> bool:
 
 def only_writes(op: str, place: str) -> bool:
     """Whether it reads nothing of what it finds at this place of its arguments, as an initialiser does."""
-    overwrites = place == "args.0" and is_in_place(op) and operation(op).has(Trait.OVERWRITING)
-    return overwrites or place.startswith("kwargs.out")
+    return (place == "args.0" and _overwrites(op)) or place.startswith("kwargs.out")
+
+
+def assigns(op: str) -> bool:
+    """Whether it puts numbers that it is given into memory that there is, and computes nothing."""
+    return _overwrites(op) and operation(op).has(Trait.MOVING)
+
+
+def _overwrites(op: str) -> bool:
+    return operation(op).has(Trait.OVERWRITING) and (is_in_place(op) or is_tensorflows(op))
 
 
 def is_collective(op: str) -> bool:
@@ -165,6 +189,10 @@ class Trait(str, Enum):
     """Hands on what it reads in another form: who made it made this."""
     EXACT = "exact"
     """Gives elements of its inputs, or the correctly rounded truth: no arithmetic that rounds more than once."""
+    ADDING_UP = "adding_up"
+    """Adds up a list; frameworks put it where gradients meet."""
+    COMMUTING = "commuting"
+    """Its operands may stand in any order."""
     COMPUTED_IF_COMPLEX = "computed_if_complex"
     """Exact, but of complex numbers it gives lengths and directions, which are computed."""
     PASSING_ON = "passing_on"

@@ -9,6 +9,7 @@ from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.tensorflow.values import TensorFlowValues
+from ulpscope.records.enums import Kind
 
 NOT_LOOKED_INTO = "inside a tf.function"
 
@@ -56,7 +57,8 @@ class TensorFlowRecorder(Recorder):
         """Whether no pattern chooses among calls."""
         return not (self.settings.only or self.settings.skip)
 
-    def wants(self, op: str, module: str | None, name: str) -> bool:
+    def wants(self, kind: Kind, op: str, module: str | None, name: str) -> bool:
+        """Whether a call of a graph is told."""
         return self._patterns.wants(op, module, name)
 
     def count_of(self, phase: str, stem: str) -> int:

@@ -14,7 +14,7 @@ from ulpscope.capture.recording.output import Part
 from ulpscope.capture.recording.recorder import Surroundings
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.recording.values import ValueRow
-from ulpscope.capture.tensorflow.recorder import NOT_LOOKED_INTO, TensorFlowRecorder
+from ulpscope.capture.tensorflow.recorder import NOT_LOOKED_INTO, TensorFlowRecorder, Use
 from ulpscope.capture.tensorflow.watching.traced_gradients import GRADIENT_OP
 from ulpscope.capture.watch.gradients import GRADIENT, LOSS, MOST_LOSSES
 from ulpscope.records.enums import Kind
@@ -38,9 +38,17 @@ class UpdateRecorder(TensorFlowRecorder):
         if kind in (Kind.OPTIMIZER, Kind.COMPILED):
             self.values.forget_all()
         call = super().open(kind, op, *about, **options)
-        if kind not in (Kind.OPTIMIZER, Kind.COMPILED) and op != GRADIENT_OP:
+        if not _is_of_update(kind, op):
             call.wanted = False
         return call
+
+    def wants(self, kind: Kind, op: str, module: str | None, name: str) -> bool:
+        return _is_of_update(kind, op)
+
+    def record_all(self, calls: Sequence[OpenCall], ended: Sequence[OpenCall], uses: Sequence[Use]) -> None:
+        filtered = self.counts.filtered
+        super().record_all(calls, ended, uses)
+        self.counts.filtered = filtered  # no pattern has left out what is no update
 
     def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
         if role == LOSS or self._keeps(call, role, place):
@@ -87,6 +95,11 @@ class UpdateRecorder(TensorFlowRecorder):
     def _wants(self, name: str) -> bool:
         chosen = not self._only or _fits(self._only, name)
         return chosen and not _fits(self._skip, name)
+
+
+def _is_of_update(kind: Kind, op: str) -> bool:
+    """Whether it is an update, may have some in it, or tells of a loss."""
+    return kind in (Kind.OPTIMIZER, Kind.COMPILED) or op == GRADIENT_OP
 
 
 def _fits(patterns: Sequence[str], name: str) -> bool:

@@ -53,6 +53,8 @@ class Read(NamedTuple):
     """The place of the call that makes it, among the graph's."""
     variable: str | None = None
     """The session's variable that holds it."""
+    constant: Array | None = None
+    """What the graph's text tells, of what nobody has read."""
 
 
 class TensorFlowValues(ValueTable):
@@ -247,7 +249,7 @@ class TensorFlowValues(ValueTable):
         dtypes, shapes, data = results.dtypes(records), results.shapes(records), results.data(records)
         for read, record, dtype, shape, elements in zip(reads, records.tolist(), dtypes, shapes, data, strict=True):
             if read.record < 0:
-                self.unseen()
+                self.unseen() if read.constant is None else self.observe(read.constant)
                 continue
             storage, version = self._held_in(read.variable) if read.variable else (self._new_storage(), 0)
             strides = contiguous_strides(shape)

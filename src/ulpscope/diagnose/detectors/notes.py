@@ -123,6 +123,9 @@ def flipped_choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     notes = []
     for first, *_ in grouped(flow.choices, lambda choice: (ops[choice.slot.pair], modules[choice.slot.pair])).values():
         note = Evidence(Numbers(error_in=first.error_in, dtype=coarsest_dtype(evidence, first.slot.pair)))
+        if first.drawn:
+            types = [str(side.dtype[first.slot.values]) for side in evidence.sides]
+            note = Evidence(unlike=Unlike(dtypes=(types[0], types[1])))
         notes.append(Finding(FindingKind.CHOICE, place_of(evidence, first.slot), note))
     return notes
 

@@ -40,7 +40,7 @@ from ulpscope.diagnose.flow.unseen import Unseen
 from ulpscope.diagnose.limits import DRAWN_GAIN, LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
-from ulpscope.operations.registry import Family, Trait
+from ulpscope.operations.registry import Family, Trait, assigns
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,
@@ -155,12 +155,23 @@ class Follower:
         if unjudged and not gap.outside and self._is_inside_backward(slot):
             # Steps of a custom backward that is written otherwise: its own results are judged.
             return
-        if gap.outside and self.excuses.is_start(slot, self.flow.states):
-            self.flow.first_slot[value] = slot
-            self.flow.states[value] = ROUNDING
+        if gap.outside and self._assigns(slot.pair):
+            return  # judged as what the memory holds that it is put into
+        if gap.outside:
+            self._settle_outside(slot, gap)
+        else:
+            self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+
+    def _settle_outside(self, slot: Slot, gap: Gap) -> None:
+        if self.excuses.is_start(slot, self.flow.states):
+            self.flow.first_slot[slot.values] = slot
+            self.flow.states[slot.values] = ROUNDING
             self.flow.started.append(slot)
-            return
-        self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+        else:
+            self._settle(slot, gap.sources, Cause.OUTSIDE, gain=self._gap_gain(gap), gap=gap)
+
+    def _assigns(self, pair: int) -> bool:
+        return self.evidence.calls["kind"][pair] == Kind.API.value and assigns(self.evidence.calls["op"][pair])
 
     def _settle_copy(self, value: int, original: int) -> None:
         self.sources[value] = [original]
@@ -195,13 +206,22 @@ class Follower:
         # What a custom backward made step by step is judged by what went into it.
         is_backward = self.evidence.calls["kind"][pair] == BACKWARD_KIND
         sources = [] if optimizer else self.gaps.operands_of(pair)
-        if self._is_inside_backward(made[0]) and any(source not in self.flow.first_slot for source in sources):
+        unjudged = any(source not in self.flow.first_slot for source in sources)
+        if self._is_inside_backward(made[0]) and unjudged:
+            return
+        if unjudged and self._assigns(pair):
+            for slot in made:
+                self._settle_outside(slot, Gap((), (), (), outside=True))
             return
         read = [slot for slot in self.evidence.slots_of[pair] if optimizer and not slot.makes]
         by_parameter = grouped(read, _parameter_name)
+        hidden = [slot for slot in made if self.unseen.is_state_of_unseen(slot)]
+        self.flow.first_slot |= {slot.values: slot for slot in hidden}
+        made = [slot for slot in made if slot not in hidden]
         # Of a double backward what came in is not seen, or zeros are.
         shown = [self.evidence.operands[slot.values] for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
         unseen = is_backward and not any(each.norm > 0 or each.error > 0 for each in shown)
+        unseen = unseen or self.unseen.reads_unrecorded(pair)
         differs = any(not self.identical[slot.values] for slot in made)
         is_call = self.evidence.calls["kind"][pair] == Kind.API.value
         before = self.gaps.behind_operands(pair) if is_call and differs else None
@@ -245,6 +265,10 @@ class Follower:
             return
         if slot.makes and cause is Cause.ERROR:
             self.made_contents.setdefault(self.evidence.contents[value], value)
+            if self._is_drawn_in_another_type(slot, known):
+                self.flow.states[value] = AFTER_CHOICE
+                self.flow.choices.append(Choice(slot, 0.0, drawn=True))
+                return
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
         elif self.unresolved[value]:
@@ -255,6 +279,14 @@ class Follower:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _is_drawn_in_another_type(self, slot: Slot, sources: list[int]) -> bool:
+        """Whether a generator in the same state has drawn numbers of another type, which are other numbers."""
+        calls, (reference, target) = self.evidence.calls, (str(side.dtype[slot.values]) for side in self.evidence.sides)
+        if not (calls["random"][slot.pair] and calls["reference_random"][slot.pair]) or reference == target:
+            return False
+        same_state = calls["generator"][slot.pair] == calls["reference_generator"][slot.pair]
+        return same_state and all(self.flow.states[source] is IDENTICAL for source in sources)
 
     def _carried_state(self, sources: list[int], sound: State) -> State:
         """What differs by nobody knows how much is as wrong as what it was made of, or else this."""
@@ -361,7 +393,7 @@ class Follower:
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
             everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, sure_gain)
         hidden = self.unseen.hidden(sources, gain, everything, self.flow)
-        expected = max(everything.expected * self.unseen.doubt(slot), hidden)
+        expected = max(everything.expected * self.unseen.doubt(slot, sources), hidden)
         error = everything.error
         if expected < error < math.inf and gap is None and slot.row not in self.explainer.updates:
             measured = DRAWN_GAIN * math.hypot(element_error(self.evidence, slot), everything.floor)

@@ -85,6 +85,8 @@ class Choice:
 
     slot: Slot
     error_in: float
+    drawn: bool = False
+    """Numbers that were drawn, in another type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from ulpscope.judge.rounding.measuring import NO_SUMMARY
 from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD, Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
+    COMPILED_KIND,
     FORWARD_PHASE,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
@@ -116,7 +117,7 @@ class GapFinder:
         forward, kind = evidence.forwards[pair], evidence.calls["kind"][pair]
         if forward >= 0:
             values += [slot.values for slot in evidence.slots_of[forward]]
-        if kind in (MODULE_KIND, Kind.API.value):
+        if kind in (MODULE_KIND, COMPILED_KIND, Kind.API.value):
             values += evidence.inner_outputs.get(pair, [])
         if not values and reads_objects(evidence.calls["arguments"][pair]):
             # What Python, or another library, made of what is known in the module around (an assignment of boxes).

@@ -24,6 +24,9 @@ PIECE = 4096
 # Error of a norm, and of a sum beside it: 16 rows may be added up in float32 (docs/trace-format.md, Stats).
 STATS_ROUNDING = 1.0e-6
 
+# Of fewer than ten elements no more is reckoned with than of those: there the stats tell more. Chosen.
+LARGEST_SHORTFALL = 4.0
+
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
@@ -66,6 +69,21 @@ def scatter_of_few(elements: float) -> float:
         return 1.0
     # Two elements share a sum: (a + b)^2 is at most twice what a^2 + b^2 is.
     return min(_furthest(elements / 2.0) / _furthest(SKETCH_LENGTH), math.sqrt(2.0))
+
+
+def shortfall_of_few(elements: float) -> float:
+    """How many times more a distance of so few elements may be than its estimate, beyond what it may be of many, at
+    three standard deviations: errors of a pair may cancel."""
+    if elements <= 1 or elements >= 2 * SKETCH_LENGTH:
+        return 1.0
+    nearest = _nearest(elements / 2.0)
+    return min(_nearest(SKETCH_LENGTH) / nearest, LARGEST_SHORTFALL) if nearest > 0 else LARGEST_SHORTFALL
+
+
+def _nearest(sums: float) -> float:
+    """The root of a mean of so many squares of normal numbers, three standard deviations below (Wilson, Hilferty)."""
+    part = 2.0 / (9.0 * sums)
+    return float(max(1.0 - part - 3.0 * math.sqrt(part), 0.0) ** 1.5)
 
 
 def _furthest(sums: float) -> float:

@@ -358,7 +358,8 @@ def _backwards(words: Phrases, finding: Finding) -> Iterator[str]:
 def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depend: str = "depend") -> Iterator[str]:
     error, rounding, amount = _before(finding), _rounding(finding), finding.evidence.amount
     known = error is not None and rounding is not None and error > rounding
-    yield words.say(f"{lead}.inputs" if known else lead)
+    drawn = finding.evidence.unlike.dtypes is not None
+    yield words.say(f"{lead}.drawn" if drawn else f"{lead}.inputs" if known else lead)
     if amount.count is not None:
         yield words.say("count.elements", elements=words.count(amount.count, "element"))
     for clause in (_errors, _span, _circumstances):

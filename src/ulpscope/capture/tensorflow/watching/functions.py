@@ -3,7 +3,8 @@ the variables that it holds, and its outputs. Nothing is changed inside of its g
 """
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tensorflow.python.eager import context
@@ -20,7 +21,7 @@ from ulpscope.capture.tensorflow.recorder import NOT_LOOKED_INTO, TensorFlowReco
 from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
 from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.capture.tensorflow.watching.layers import LayerPaths
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import Kind, Role
 
 PREFIX = "tf.function."
 
@@ -36,8 +37,22 @@ class _Function(NamedTuple):
     places: tuple[str, ...]
     written: frozenset[int]
     """Which of its inputs are variables that it may write."""
-    updates: bool
-    """Whether it writes trainable variables."""
+    trainable: frozenset[int]
+    """Which of its inputs are variables that a training changes."""
+
+    @property
+    def updates(self) -> bool:
+        """Whether it writes trainable variables."""
+        return not self.written.isdisjoint(self.trainable)
+
+
+class _Given(NamedTuple):
+    """What a function is given: variables with their names, and all else with its place."""
+
+    parameters: Placed
+    states: Placed
+    """Variables that are neither a layer's nor trained: an optimizer's, a metric's."""
+    tensors: Placed
 
 
 class FunctionWatcher:
@@ -111,13 +126,13 @@ class FunctionWatcher:
         written = frozenset(n for n, is_handle in enumerate(handles) if is_handle and n not in read_only)
         trainable = {id(variable.handle) for variable in graph.trainable_variables}
         inner = {id(tensor): number for number, tensor in enumerate(graph.inputs)}
-        updated = {inner.get(id(internal)) for external, internal in graph.captures if id(external) in trainable}
+        trained = {inner.get(id(internal)) for external, internal in graph.captures if id(external) in trainable}
         return _Function(
             op,
             found is not None and found[1] == "backward",
             tuple(f"args.{number}" for number in range(len(handles))),
             written,
-            not written.isdisjoint(number for number in updated if number is not None),
+            frozenset(number for number in trained if number is not None),
         )
 
     def _before(self, about: _Function, args: tuple[Any, ...]) -> OpenCall:
@@ -131,16 +146,17 @@ class FunctionWatcher:
             return call
         call = recorder.open(Kind.COMPILED, about.op, scopes.innermost, parent=scopes.parent)
         if call.wanted:
-            variables, tensors = self._split(about, args)
-            recorder.use_all(call, INPUT, tensors)
-            recorder.use_all(call, PARAMETER, variables)
+            given = self._split(about, args)
+            recorder.use_all(call, INPUT, given.tensors)
+            recorder.use_all(call, PARAMETER, given.parameters)
+            recorder.use_all(call, Role.STATE.value, given.states)
         return call
 
     def _after(self, about: _Function, call: OpenCall, args: tuple[Any, ...], result: Any) -> None:
         recorder = self._recorder
-        given = result if isinstance(result, (list, tuple)) else () if result is None else (result,)
-        outputs = [(f"output.{n}", one) for n, one in enumerate(given) if isinstance(one, EAGER)]
-        for number, one in enumerate(given):
+        results = result if isinstance(result, (list, tuple)) else () if result is None else (result,)
+        outputs = [(f"output.{n}", one) for n, one in enumerate(results) if isinstance(one, EAGER)]
+        for number, one in enumerate(results):
             made = self._reader.result(number)
             if made is not None and isinstance(one, EAGER):
                 recorder.values.content_has(one, made)
@@ -156,22 +172,38 @@ class FunctionWatcher:
         for _, tensor in outputs:
             self._made[tensor._id] = call, about.places
         if call.wanted:
-            variables, _ = self._split(about, args)
+            given = self._split(about, args)
             ids = {id(handle) for handle in written}
             recorder.use_all(call, OUTPUT, [(place, one) for place, one in outputs if one.dtype is not RESOURCE])
-            recorder.use_all(call, OUTPUT, [(place, one) for place, one in variables if id(one) in ids])
+            recorder.use_all(
+                call, OUTPUT, [(place, one) for place, one in (*given.parameters, *given.states) if id(one) in ids]
+            )
         told = [{"$tensor": place} for place, one in zip(about.places, args, strict=True) if one.dtype is not RESOURCE]
         recorder.close(call, to_json({"args": told}))
 
-    def _split(self, about: _Function, args: tuple[Any, ...]) -> tuple[Placed, Placed]:
-        """Variables with their names, and all else with its place."""
+    def _split(self, about: _Function, args: tuple[Any, ...]) -> _Given:
         is_variable = self._recorder.values.is_variable
-        names = self._paths.variable_names(one for one in args if is_variable(one))
-        variables: Placed = []
-        tensors: Placed = []
-        for place, one in zip(about.places, args, strict=True):
+        held = [one for one in args if is_variable(one)]
+        names = self._paths.variable_names(held)
+        own = _own_names([one for one in held if id(one) not in names])
+        given = _Given([], [], [])
+        for number, (place, one) in enumerate(zip(about.places, args, strict=True)):
             if one.dtype is not RESOURCE:
-                tensors.append((place, one))
+                given.tensors.append((place, one))
             elif is_variable(one):
-                variables.append((names.get(id(one), place), one))
-        return variables, tensors
+                is_parameter = id(one) in names or number in about.trainable
+                (given.parameters if is_parameter else given.states).append((names.get(id(one)) or own[id(one)], one))
+        return given
+
+
+def _own_names(handles: Sequence[Any]) -> dict[int, str]:
+    """What variables that no layer has are called by their owner, an optimizer or a metric, by their handles' ids: the
+    end of the name, or all of it where others end alike."""
+    full = {id(one): one._name.removesuffix(":0") for one in handles}
+    ends = Counter(name.rpartition("/")[2] for name in full.values())
+    whole = Counter(full.values())
+    found: dict[int, str] = {}
+    for number, (handle, name) in enumerate(full.items()):
+        end = name.rpartition("/")[2]
+        found[handle] = end if ends[end] == 1 else name if whole[name] == 1 else f"{name}.{number}"
+    return found

@@ -13,7 +13,7 @@ from ulpscope.capture.recording.calls import INPUT, OUTPUT, PARAMETER, ModuleSco
 from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, Source
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
 from ulpscope.capture.tensorflow.values import Read
-from ulpscope.capture.tensorflow.watching.graph_nodes import ARGUMENTS, CONSTANTS, Known, WrittenGraph
+from ulpscope.capture.tensorflow.watching.graph_nodes import ARGUMENTS, CONSTANTS, CONTROL_FLOW, Known, WrittenGraph
 from ulpscope.capture.tensorflow.watching.graph_order import Execution
 from ulpscope.capture.tensorflow.watching.graph_plans import (
     ROOT,
@@ -25,13 +25,16 @@ from ulpscope.capture.tensorflow.watching.graph_plans import (
     is_tensor,
 )
 from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, PREFIX, Op
-from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol, outermost_first
+from ulpscope.capture.tensorflow.watching.tracing import Scope, Symbol, SymbolicUse, outermost_first
 from ulpscope.records.enums import MAKING_ROLES, Kind, Level, Phase, Role
 
 SESSION_RUN = "tf.compat.v1.Session.run"
 
 NOT_COMPUTED = "constant or variable of a graph"
 """It is told where it is used."""
+
+ROUTED = "control flow of a graph"
+"""It computes nothing: what it hands on is told as of who made it."""
 
 REWRITTEN = "op of a graph that grappler has rewritten"
 
@@ -43,6 +46,9 @@ MANY = 64
 
 _Instance = tuple[int, str, int, int, Scope]
 """A scope in a run of a graph: the run, the prefix of its nodes' names, the loop and its turn."""
+
+_Uses = list[tuple[str, str, int | None]]
+"""Roles, places and contents."""
 
 
 def make_plan(
@@ -75,6 +81,10 @@ class _Planner:
         self._history: dict[tuple[int, Source], list[int]] = defaultdict(list)
         """All that a node has made, in the turns of a loop."""
         self._opened: dict[_Instance, PlannedCall] = {}
+        self._begun: dict[_Instance, dict[SymbolicUse, int]] = {}
+        """Of scopes inside of loops: what each turn was given, which the next one is not."""
+        self._ended: dict[_Instance, _Uses] = {}
+        """Of those of which another turn has begun: what they were given and have made."""
         self._latest: dict[Scope, tuple[_Instance, int]] = {}
         """The last instance of each scope, and the number of the graph that it was met in."""
         self._calls: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -106,6 +116,10 @@ class _Planner:
             self._keep(number, place, outputs, node)
             self._unobserved[NOT_COMPUTED] += 1
             return
+        if node.op in CONTROL_FLOW:
+            self._route(graph, place, outputs)
+            self._unobserved[ROUTED] += 1
+            return
         if place in graph.rewritten:
             self._unobserved[REWRITTEN] += 1
             return
@@ -128,9 +142,10 @@ class _Planner:
     def plan(self) -> Plan:
         """All nodes have been told: what scopes read and make is known, and what variables hold."""
         assigned = self._assigned()
-        closings = [
-            self._closing(scope, call, prefix) for (_, prefix, _, _, scope), call in self._opened.items() if call.wanted
-        ]
+        closings = [self._closing(instance) for instance, call in self._opened.items() if call.wanted]
+        root = self._graphs[self._root]
+        for source in root.results.values():
+            self._value(root, source)  # a constant is known only if it is asked for
         named: dict[str, list[int]] = defaultdict(list)
         for (_, name), calls in self._calls.items():
             named[name] += calls
@@ -185,6 +200,15 @@ class _Planner:
         for record, result in outputs:
             self._note(number, place, result.slot, self._read(Read(record)) if given is None else given)
 
+    def _route(self, graph: WrittenGraph, place: int, outputs: list[tuple[int, ObservedResult]]) -> None:
+        """What control flow hands on is what it was handed last."""
+        known = [self._value(graph, source) for source in graph.graph.nodes[place].inputs]
+        latest = max((value for value in known if value is not None), default=None)
+        for record, result in outputs:
+            handed_on = latest if result.slot == 0 else None
+            value = self._read(Read(record)) if handed_on is None else handed_on
+            self._note(graph.graph.number, place, result.slot, value)
+
     def _note(self, number: int, place: int, slot: int, value: int) -> None:
         self._made[number, Source(place, slot)] = value
         history = self._history[number, Source(place, slot)]
@@ -211,8 +235,11 @@ class _Planner:
             opened = self._open_scope(scope, parent, where)
             if opened is None:
                 return parent
+            self._end_turn(scope)
             found = self._opened[instance] = opened
             self._latest[scope] = instance, number
+            if where[2]:
+                self._begin_turn(scope, instance)
         return found if scope.holds else parent
 
     def _open_scope(
@@ -268,7 +295,7 @@ class _Planner:
         number = self._stems[key]
         self._stems[key] += 1
         if wanted is None:
-            wanted = self._recorder.wants(op, scope.path, f"{stem}.{self._bases[key] + number}")
+            wanted = self._recorder.wants(kind, op, scope.path, f"{stem}.{self._bases[key] + number}")
         module, module_class = scope.path, scope.class_name
         call = PlannedCall(len(self._all), kind, op, stem, number, module, module_class, phase, wanted=wanted)
         call.stack = scope.stack
@@ -341,10 +368,13 @@ class _Planner:
                 if value in self._names:
                     self._use(call, PARAMETER, self._names[value], value)
                 continue
-            if not graph.is_unread(source):
-                continue
-            for number, inside in enumerate(self._kept_inside(graph, source) or [self._read(Read(-1))]):
-                self._use(call, INPUT, f"{name}.{number}", inside)
+            if graph.is_unread(source):
+                self._use_unread(graph, source, call, name)
+
+    def _use_unread(self, graph: WrittenGraph, source: Source, call: PlannedCall, place: str) -> None:
+        """An operand that nobody reads: what went into it stands for it."""
+        for number, inside in enumerate(self._kept_inside(graph, source) or [self._read(Read(-1))]):
+            self._use(call, INPUT, f"{place}.{number}", inside)
 
     def _use_written(self, graph: WrittenGraph, place: int, call: PlannedCall) -> None:
         """What is read of a variable is made of what the graph has written into it before."""
@@ -353,6 +383,8 @@ class _Planner:
             value = self._value(graph, source)
             if value is not None:
                 self._use(call, INPUT, f"written.{number}", value)
+            elif graph.is_unread(source):
+                self._use_unread(graph, source, call, f"written.{number}")
 
     def _kept_inside(self, graph: WrittenGraph, source: Source) -> list[int]:
         """What was put into a list that is no tensor, and is none of its results."""
@@ -361,15 +393,34 @@ class _Planner:
         return sorted(set(found))[-MANY:]
 
     def _value(self, graph: WrittenGraph, source: Source) -> int | None:
-        return content_of(self._made, graph, source)
+        origins = graph.graph.origins(source)
+        known = content_of(self._made, graph, source)
+        return self._constant(graph, origins[0]) if known is None and len(origins) == 1 else known
 
-    def _closing(self, scope: Scope, call: PlannedCall, prefix: str) -> Closing:
+    def _constant(self, graph: WrittenGraph, source: Source) -> int | None:
+        """What a constant holds that TensorFlow did not have to execute."""
+        content = graph.constant(source.node)
+        if content is None:
+            return None
+        value = self._made[graph.graph.number, source] = self._read(Read(-1, constant=content))
+        return value
+
+    def _begin_turn(self, scope: Scope, instance: _Instance) -> None:
+        """What a scope in a loop is given is made before it begins, and is another tensor in the next turn."""
         graph = self._graphs[self._latest[scope][1]]
-        uses: list[tuple[str, str, int | None]] = []
-        for symbol in scope.symbols:
-            value = self._symbol(graph, prefix, symbol.symbol)
-            if value is not None or symbol.role in UNTOLD:
-                uses.append((symbol.role, symbol.place, value))
+        given = (use for use in scope.symbols if use.role not in MAKING_ROLES)
+        known = ((use, self._symbol(graph, instance[1], use.symbol)) for use in given)
+        self._begun[instance] = {use: value for use, value in known if value is not None}
+
+    def _end_turn(self, scope: Scope) -> None:
+        """Another turn of a loop begins: what this one has made is known, and will be overwritten."""
+        instance = self._latest[scope][0] if scope in self._latest else None
+        if instance is not None and instance in self._begun and instance not in self._ended:
+            self._ended[instance] = self._symbols(instance)
+
+    def _closing(self, instance: _Instance) -> Closing:
+        scope, call = instance[-1], self._opened[instance]
+        uses = self._ended[instance] if instance in self._ended else self._symbols(instance)
         for held in scope.held:
             if held.role in MAKING_ROLES:
                 continue
@@ -379,6 +430,16 @@ class _Planner:
                 uses.append((held.role, held.place, content))
         writes = [held for held in scope.held if held.role in MAKING_ROLES]
         return Closing(call.place, uses, writes, scope.arguments, scope.optimizer)
+
+    def _symbols(self, instance: _Instance) -> _Uses:
+        prefix, scope = instance[1], instance[-1]
+        graph, begun = self._graphs[self._latest[scope][1]], self._begun.get(instance, {})
+        uses: _Uses = []
+        for use in scope.symbols:
+            value = begun[use] if use in begun else self._symbol(graph, prefix, use.symbol)
+            if value is not None or use.role in UNTOLD:
+                uses.append((use.role, use.place, value))
+        return uses
 
     def _symbol(self, graph: WrittenGraph, prefix: str, symbol: Symbol) -> int | None:
         source = graph.source_of(prefix, symbol)

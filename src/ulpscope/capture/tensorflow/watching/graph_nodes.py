@@ -1,25 +1,35 @@
 """A graph as it is executed beside the ops that the script has made: which node is which op, and what that tells."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tensorflow.python.framework import dtypes
+from tensorflow.python.framework import dtypes, tensor_util
 
 from ulpscope.capture.tensorflow.graphs.nodes import GraphNode, NotRead, ObservedGraph, Source
+from ulpscope.capture.tensorflow.tensors import is_readable
 from ulpscope.capture.tensorflow.watching.graph_order import ranks
 from ulpscope.capture.tensorflow.watching.ops import INSIDE_OPTIMIZER, Op, Signature, sign
 from ulpscope.capture.tensorflow.watching.tracing import Symbol, Tracer, Written
 from ulpscope.operations.registry import Trait, operation
 
 CONSTANTS = frozenset(("Const", "HostConst"))
+LARGEST_CONSTANT = 2**20
+"""Elements. What is larger is a weight that somebody froze, of which the graph's text would be copied. Chosen."""
 ARGUMENTS = frozenset(("_Arg", "_DeviceArg"))
 LOWERED = frozenset("While StatelessWhile If StatelessIf Case PartitionedCall StatefulPartitionedCall".split())
 """Ops that run functions, whose nodes TensorFlow puts in their place."""
 REGROUPED = "ArithmeticOptimizer/AddOpsRewrite_"
 """In the name of a sum that stands for the last of several: before that one's own name. Its parts have other names."""
-HANDING_ON = frozenset("Merge Switch Enter Exit NextIteration LoopCond Identity IdentityN VarHandleOp".split())
+CONTROL_FLOW = frozenset(
+    "Merge Switch Enter Exit NextIteration LoopCond RefMerge RefSwitch RefEnter RefExit RefNextIteration".split()
+)
+"""Ops that say which turn or branch numbers go to."""
+HANDING_ON = CONTROL_FLOW | frozenset("Identity IdentityN VarHandleOp".split())
+REDUCTIONS = frozenset("Sum Mean Prod Max Min".split())
+"""Ops that give what they are given where there is but one element to reduce."""
 RESULTS = frozenset(("_Retval", "_DeviceRetval"))
 
 
@@ -52,6 +62,7 @@ class WrittenGraph:
     """Ops of the function or session that runs."""
     signatures: dict[int, Signature] = field(default_factory=dict)
     _contents: dict[Source, tuple[Source, ...]] = field(default_factory=dict)
+    _constants: dict[int, Any] = field(default_factory=dict)
 
     @cached_property
     def known(self) -> list[Known | None]:
@@ -86,7 +97,7 @@ class WrittenGraph:
             written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
             if written is None or not written.inputs or written.op in LOWERED:
                 return True  # a constant, what the function is given, or what runs functions of its own
-            if not _hands_on(written.op):
+            if not _gives_what_it_is_given(written):
                 return any(self._may_stand_for(node, written) for node in found)
             symbol = written.inputs[0]
         expected = self._moved_from(self.places[prefix + symbol.op])
@@ -133,12 +144,17 @@ class WrittenGraph:
         numbers = {
             place: known.written.number
             for place, known in enumerate(self.known)
-            if known is not None and known.is_itself
+            if known is not None and known.is_itself and self._has_its_place(place)
         }
         for place, node in enumerate(self.graph.nodes):
             if node.op in CONSTANTS or node.op in ARGUMENTS:
                 numbers[place] = -1  # grappler keeps one of equal constants, whichever
         return ranks(self.graph, numbers)
+
+    def _has_its_place(self, place: int) -> bool:
+        """Not what only hands on, nor memory that nobody has written: a loop's gradient gives the loop more of both."""
+        op = self.graph.nodes[place].op
+        return op not in HANDING_ON and not operation(op).has(Trait.UNWRITTEN)
 
     @cached_property
     def fused(self) -> dict[int, tuple[str, ...]]:
@@ -183,7 +199,7 @@ class WrittenGraph:
         """The node that gives an op of the script the numbers of an operand, through those that hand them on."""
         while prefix + symbol.op not in self.places:
             written = self.made.get(symbol.op) or self.tracer.latest(symbol.op)
-            if written is None or not written.inputs or not _hands_on(written.op):
+            if written is None or not written.inputs or not _gives_what_it_is_given(written):
                 return None
             symbol = written.inputs[0]
         return self.places[prefix + symbol.op]
@@ -211,6 +227,23 @@ class WrittenGraph:
         if not _hands_on(node.op):
             return node.inputs
         return tuple(source for source in node.inputs if self.graph.nodes[source.node].op not in CONSTANTS)
+
+    def constant(self, place: int) -> Any:
+        """The content of a constant, as numpy's array, which all plans of its graph share; none of what is no constant,
+        too large or of no type of ours."""
+        if place not in self._constants:
+            self._constants[place] = self._content(place)
+        return self._constants[place]
+
+    def _content(self, place: int) -> Any:
+        node = self.graph.nodes[place]
+        if node.op not in CONSTANTS:
+            return None
+        tensor = node.definition.attr["value"].tensor
+        size = math.prod(dim.size for dim in tensor.tensor_shape.dim)
+        if not size or size > LARGEST_CONSTANT or not is_readable(dtypes.as_dtype(tensor.dtype)):
+            return None
+        return tensor_util.MakeNdarray(tensor)
 
     def is_unread(self, source: Source) -> bool:
         """Whether nobody reads it: a list of tensors, a handle, and what grappler has made of the script's ops."""
@@ -311,6 +344,11 @@ class WrittenGraph:
 def _hands_on(op: str) -> bool:
     """Whether it gives the numbers that it is given."""
     return op in HANDING_ON or operation(op).has(Trait.MOVING, Trait.CASTING)
+
+
+def _gives_what_it_is_given(written: Written) -> bool:
+    """The same of an op of the script that grappler has taken out: of a sum over nothing, too."""
+    return _hands_on(written.op) or (written.is_alike and written.op in REDUCTIONS)
 
 
 def _names(name: str) -> Iterator[str]:

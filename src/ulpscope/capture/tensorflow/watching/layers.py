@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+import numpy as np
 from tensorflow.python.eager import context
 
 from ulpscope.capture.exceptions import describe_error
@@ -18,6 +19,7 @@ from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, SYMBOLIC_ARGUMENTS
 from ulpscope.capture.tensorflow.watching.tracing import HeldUse, Scope, Tracer, symbols
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
 
 ROOT = "model"
@@ -124,7 +126,7 @@ class LayerWatcher:
         placed, text = self._encodings.encode(args, kwargs, training=training if isinstance(training, bool) else None)
         parameters: Placed = []
         if call.wanted:
-            recorder.use_all(call, INPUT, placed)
+            recorder.use_all(call, INPUT, [*placed, *_arrays(args)])
             parameters = own_variables(layer, trainable=True)
             recorder.use_all(call, PARAMETER, parameters)
             recorder.use_all(call, BUFFER, own_variables(layer, trainable=False))
@@ -136,6 +138,12 @@ class LayerWatcher:
                 self._recorder.use_all(call, PARAMETER, own_variables(layer, trainable=True))
             self._recorder.use_all(call, OUTPUT, ARGUMENTS.find_tensors(result, "output"))
         self._recorder.close(call, arguments)
+
+
+def _arrays(args: tuple[Any, ...]) -> Placed:
+    """Arrays of numpy's among a layer's arguments, of which it makes tensors itself."""
+    arrays = ((f"args.{number}", one) for number, one in enumerate(args) if isinstance(one, np.ndarray))
+    return [(place, array) for place, array in arrays if str(array.dtype) in DTYPES]
 
 
 def _is_symbolic(args: tuple[Any, ...], kwargs: Any) -> bool:

@@ -32,6 +32,9 @@ KEEPING = frozenset(("VarHandleOp", "DestroyResourceOp"))
 
 INSIDE_OPTIMIZER = "inside an optimizer"
 
+READ = "read of a variable"
+"""Nobody computes what a variable holds; it is told where it is used, as in graphs."""
+
 MAX_KEPT = 4096
 
 
@@ -70,7 +73,7 @@ class OpWatcher:
             if graph is None:
                 self._executed(op_type, inputs, attrs, outputs)
             elif self._records and self._is_here():
-                self._tracer.made(op_type, inputs, op_name, graph)
+                self._tracer.made(op_type, inputs, outputs, op_name, graph)
         except BaseException as error:
             if is_interruption(error):
                 self.recorder.unobserved("interrupted")
@@ -89,6 +92,10 @@ class OpWatcher:
             self.recorder.counts.other_threads += 1
             return
         if op.is_function:  # it has a watcher of its own
+            return
+        if op.is_read and outputs and self._records and not self.scopes.hidden:
+            self.recorder.values.content_is(outputs[0], inputs[0])
+            self.recorder.unobserved(READ)
             return
         if self.scopes.hidden or not self._records:
             self._note_writes(op, inputs, None)
@@ -114,8 +121,6 @@ class OpWatcher:
             elif recorder.values.is_variable(tensor):
                 self._use_variable(op, call, place, tensor, written)
         made = outputs or ()
-        if op.is_read and made:
-            recorder.values.content_is(made[0], inputs[0])
         for number, tensor in enumerate(made):
             if tensor.dtype is not RESOURCE:
                 recorder.use(call, OUTPUT, f"output.{number}", tensor)
@@ -127,8 +132,7 @@ class OpWatcher:
         """What a variable held before it was written can be told only if it was looked at then."""
         values = self.recorder.values
         if not op.writes:
-            if not op.is_read:
-                self.recorder.use(call, INPUT, place, handle)
+            self.recorder.use(call, INPUT, place, handle)
             return
         if values.known_content(handle) is not None:
             self.recorder.use(call, INPUT, place, handle)

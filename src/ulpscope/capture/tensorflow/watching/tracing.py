@@ -8,7 +8,7 @@ graph's nodes, when they are executed, into the calls that the same Python would
 import contextlib
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -93,7 +93,11 @@ class Written(NamedTuple):
     stack: int | None
     inputs: tuple[Symbol, ...]
     op: str
+    is_alike: bool = False
+    """Whether its first result has the shape of its first operand."""
 
+
+MADE_OF_GRADIENTS = (Phase.BACKWARD, Phase.OTHER)
 
 SHOWN_OF_UPDATES = 16
 """Ops, the last of an update: the first make states, or are folded. Half of them only write, and have no result. So
@@ -126,7 +130,7 @@ class Tracer:
         """The path of the layer that is being called."""
         return None if self._scope is None else self._scope.module
 
-    def made(self, op: Any, inputs: Iterable[Any], name: str | None, graph: Any) -> None:
+    def made(self, op: Any, inputs: Sequence[Any], outputs: Sequence[Any], name: str | None, graph: Any) -> None:
         """An op was put into a graph; a constant may have no name yet, and is nobody's call."""
         if self.hidden or name is None:
             return
@@ -134,14 +138,27 @@ class Tracer:
         if known is None:
             known = self._by_graph[graph] = {}
         read = tuple(Symbol(tensor.op.name, tensor.value_index) for tensor in inputs)
-        phase = None if self._scope is None else self._scope.phase
+        phase = self._phase(read)
         stack = None if phase is Phase.UPDATE else self.stack()  # of thousands of ops, which are told as one call
-        where = Written(next(self._numbers), id(graph), self._scope, phase, stack, read, str(op))
-        known[name] = self._latest[name] = where
+        where = Written(
+            next(self._numbers), id(graph), self._scope, phase, stack, read, str(op), _are_alike(inputs, outputs)
+        )
+        known[name] = where
+        if where.op == "Placeholder" and name in self._latest:
+            return  # what an inner graph is handed bears the name of who made it
+        self._latest[name] = where
         self._note_update(name, read)
         folder = name.rpartition("/")[0]
         if folder:
             self._in_folder[folder] = name, where
+
+    def _phase(self, read: tuple[Symbol, ...]) -> Phase | None:
+        """Of the scope; what the script makes of gradients by itself is no part of the forward."""
+        phase = None if self._scope is None else self._scope.phase
+        if phase is not None:
+            return phase
+        given = (self._latest.get(symbol.op) for symbol in read)
+        return Phase.OTHER if any(one is not None and one.phase in MADE_OF_GRADIENTS for one in given) else None
 
     def _note_update(self, name: str, read: tuple[Symbol, ...]) -> None:
         """Of each update the last ops are read all the same: they tell that it runs."""
@@ -204,6 +221,13 @@ class Tracer:
         stacks = self._recorder.stacks
         lines = ((frame.filename, frame.lineno, frame.name) for frame in reversed(tf_stack.extract_stack()))
         return stacks.number_of([line for line in lines if not stacks.hides(line[0])])
+
+
+def _are_alike(inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    if not inputs or not outputs:
+        return False
+    given, made = inputs[0].shape, outputs[0].shape
+    return given.rank is not None and made.rank is not None and given.as_list() == made.as_list()
 
 
 def symbols(role: str, tensors: Placed) -> list[SymbolicUse]:
