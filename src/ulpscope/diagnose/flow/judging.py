@@ -285,7 +285,9 @@ class Follower:
         calls, (reference, target) = self.evidence.calls, (str(side.dtype[slot.values]) for side in self.evidence.sides)
         if not (calls["random"][slot.pair] and calls["reference_random"][slot.pair]) or reference == target:
             return False
-        same_state = calls["generator"][slot.pair] == calls["reference_generator"][slot.pair]
+        states = calls["generator"][slot.pair], calls["reference_generator"][slot.pair]
+        # A capture of ours tells a state, or that the framework has none to tell; another tool's dump tells nothing.
+        same_state = states[0] == states[1] and (states[0] is not None or self.evidence.complete)
         return same_state and all(self.flow.states[source] is IDENTICAL for source in sources)
 
     def _carried_state(self, sources: list[int], sound: State) -> State:
