@@ -22,22 +22,25 @@ def blame_stray(follower: Follower) -> None:
 
 def blame_loss(follower: Follower) -> None:
     """A first loss that is off by more than any noise was made wrong, though nothing before it stands out."""
-    worst = unsound_loss(follower)
-    if worst is not None:
-        came_in = follower.evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
-        maker = follower.flow.first_slot.get(worst.values, worst)
-        follower.born(maker, Cause.ERROR, came_in, _most_of(follower, worst), gain=math.inf, gap=None)
+    found = unsound_loss(follower)
+    if found is not None:
+        loss, most = found
+        came_in = follower.evidence.worst_error(follower.explainer.floats(follower.sources.get(loss.values, [])))
+        maker = follower.flow.first_slot.get(loss.values, loss)
+        follower.born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
 
 
-def unsound_loss(follower: Follower) -> Slot | None:
-    """The first loss that is furthest off, if no rounding makes that."""
+def unsound_loss(follower: Follower) -> tuple[Slot, float] | None:
+    """The first loss that is furthest off, if no rounding makes that, and what rounding makes at most."""
     evidence, flow, first = follower.evidence, follower.flow, min(follower.evidence.plan.steps, default=0)
     losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
     followed = [slot for slot in losses if flow.states[slot.values] is not AFTER_CHOICE]
     worst = max(followed, key=evidence.error, default=None)
-    if worst is None or not _most_of(follower, worst) < evidence.error(worst) < math.inf or _amplifies(evidence):
+    if worst is None:
         return None
-    return worst
+    most = _most_of(follower, worst)
+    is_off = most < evidence.error(worst) < math.inf and not _amplifies(evidence)
+    return (worst, most) if is_off else None
 
 
 def _most_of(follower: Follower, loss: Slot) -> float:

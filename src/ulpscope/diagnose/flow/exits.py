@@ -38,11 +38,11 @@ from ulpscope.trace.reader import RankTrace
 
 def left_of(evidence: RankEvidence, flow: Flow, gaps: GapFinder) -> float | None:
     """By how much differs what leaves the steps, if nothing of the differences that began in them is seen in it."""
-    births, read = flow.births, _used(evidence)
-    told = (_is_told_anyway(evidence, birth, read | gaps.used) for birth in births)
-    if not evidence.complete or any(told):
+    if not evidence.complete:
         return None
-    if not _leave_alike(evidence):
+    births, read = flow.births, _used(evidence)
+    by_anyone = read | gaps.used
+    if any(_is_told_anyway(evidence, birth, by_anyone) for birth in births) or not _leave_alike(evidence):
         return None
     most = LAST_BITS if _only_results_leave(evidence) else max(LAST_BITS, EXIT_ROUNDOFFS * evidence.precision.coarsest)
     left = _worst_exit(evidence, flow.states, read, most)

@@ -20,8 +20,10 @@ MULTIPLYING = (Family.CONTRACTION, Family.CONVOLUTION)
 
 def idle(evidence: RankEvidence, flow: Flow, sources: Mapping[int, Sequence[int]]) -> list[Birth]:
     """Differences that began in the forward, and of which nothing comes back to any weight, nor reaches a loss."""
-    backwards = grouped(range(len(evidence.forwards)), lambda pair: evidence.forwards[pair])
     found = [birth for birth in flow.births if _may_be_idle(evidence, birth)]
+    if not found:
+        return []
+    backwards = grouped(range(len(evidence.forwards)), lambda pair: evidence.forwards[pair])
     return [birth for birth in found if _is_idle(evidence, flow, sources, backwards, birth)]
 
 
