@@ -191,8 +191,6 @@ SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
 VALUES_AT_ONCE = 32_768
 """Values of one run that are read together, but for those of a step that has more: 30 MB, and as much while they are
 measured. A hundred times fewer take three times as long."""
-NORMAL_DEVIATION = 1.4826
-"""Standard deviations of normal numbers in their median absolute deviation."""
 SMALLEST_ERROR = 1e-12
 """Below it, logarithms of errors say nothing: no sketch resolves it."""
 STEPS_REMEMBERED = 8

@@ -1,8 +1,14 @@
-"""How likely two mean squares of normal errors are so far apart: Fisher's distribution of their ratio."""
+"""How errors scatter, and how likely two mean squares of normal ones are so far apart: Fisher's distribution."""
 
 import math
 from functools import cache
 
+import numpy as np
+
+from ulpscope.numerics.dtypes import Floats
+
+NORMAL_DEVIATION = 1.4826
+"""Standard deviations of normal numbers in their median absolute deviation."""
 TERMS = 300
 """Of the continued fraction; it settles within some tens for what is asked here."""
 SMALLEST = 1e-300
@@ -13,6 +19,11 @@ def ratio_chance(ratio: float, first: float, second: float) -> float:
     if ratio <= 0:
         return 1.0
     return _incomplete_beta(second / 2.0, first / 2.0, second / (second + first * ratio))
+
+
+def median_deviation(numbers: Floats) -> float:
+    """The standard deviation that the median absolute one tells, whatever a few of the numbers are."""
+    return float(NORMAL_DEVIATION * np.median(np.abs(numbers - np.median(numbers))))
 
 
 @cache

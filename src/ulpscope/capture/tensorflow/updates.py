@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ulpscope.capture.recording.calls import PARAMETER, CallPatterns, OpenCall, matches
+from ulpscope.capture.recording.calls import PARAMETER, CallPatterns, OpenCall, ParameterPatterns
 from ulpscope.capture.recording.output import Part
 from ulpscope.capture.recording.recorder import Surroundings
 from ulpscope.capture.recording.tensors import Placed
@@ -27,7 +27,7 @@ class UpdateRecorder(TensorFlowRecorder):
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__(around)
-        self._only, self._skip = self.settings.only, self.settings.skip
+        self._parameters = ParameterPatterns(only=self.settings.only, skip=self.settings.skip)
         self._patterns = CallPatterns(only=(), skip=())  # they choose parameters here, not calls
         self._losses: list[int] = []
         """Values that were gone back from since the last update."""
@@ -90,17 +90,9 @@ class UpdateRecorder(TensorFlowRecorder):
         return part
 
     def _keeps(self, call: OpenCall, role: str, place: str) -> bool:
-        return call.kind is Kind.OPTIMIZER and role in _KEPT and self._wants(place)
-
-    def _wants(self, name: str) -> bool:
-        chosen = not self._only or _fits(self._only, name)
-        return chosen and not _fits(self._skip, name)
+        return call.kind is Kind.OPTIMIZER and role in _KEPT and self._parameters.wants(place)
 
 
 def _is_of_update(kind: Kind, op: str) -> bool:
     """Whether it is an update, may have some in it, or tells of a loss."""
     return kind in (Kind.OPTIMIZER, Kind.COMPILED) or op == GRADIENT_OP
-
-
-def _fits(patterns: Sequence[str], name: str) -> bool:
-    return any(matches(pattern, name, name, name) for pattern in patterns)

@@ -23,7 +23,6 @@ from ulpscope.diagnose.limits import (
     JUMP_SCATTERS,
     LEAST_JUMP,
     LOSS_ROUNDOFFS,
-    NORMAL_DEVIATION,
     PARAMETERS_NAMED,
     PEERS_APART,
     SAME_DIRECTION,
@@ -34,6 +33,7 @@ from ulpscope.diagnose.limits import (
     UPDATES_APART,
 )
 from ulpscope.diagnose.trainings.courses import Courses, Update
+from ulpscope.numerics.chance import median_deviation
 from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_ROLE, Phase
 from ulpscope.records.findings import Place
@@ -113,7 +113,7 @@ def _largest(numbers: Floats, row: int) -> Floats:
 
 def _scatter(moved: Floats) -> float:
     known = moved[np.isfinite(moved)]
-    return float(NORMAL_DEVIATION * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    return median_deviation(known) if len(known) else 0.0
 
 
 def _course(courses: Courses, role: str) -> Course:

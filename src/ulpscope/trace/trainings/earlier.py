@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from ulpscope.numerics.chance import median_deviation
 from ulpscope.numerics.dtypes import Floats
 from ulpscope.records.anomalies import Anomaly, AnomalyKind, Quantity
 from ulpscope.trace.reader import Trace, open_trace
@@ -15,7 +16,6 @@ from ulpscope.trace.trainings.limits import (
     DRIFT_STEPS,
     DRIFTED,
     LEAST_PAIR_NOISE,
-    NORMAL_DEVIATION,
     PARTED_LEAST,
     PARTED_LOSS,
     PARTED_NOISE,
@@ -79,12 +79,12 @@ class LossCourse:
             return abs(apart) > PARTED_LOSS
         if len(before) < USUAL_RUN:
             return False
-        noise = max(LEAST_PAIR_NOISE, NORMAL_DEVIATION * float(np.median(np.abs(before - np.median(before)))))
+        noise = max(LEAST_PAIR_NOISE, median_deviation(before))
         jump = abs(apart - float(np.median(before[-RECENT:])))
         if jump > max(PARTED_LEAST, PARTED_NOISE * noise):
             return True
         if len(before) < DRIFT_STEPS:
             return False
         last = before[-DRIFT_STEPS:]
-        scatter = NORMAL_DEVIATION * float(np.median(np.abs(last - np.median(last)))) / np.sqrt(DRIFT_STEPS)
+        scatter = median_deviation(last) / np.sqrt(DRIFT_STEPS)
         return bool(abs(np.median(last)) > max(DRIFTED, DRIFT_NOISE * scatter))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.numerics.chance import NORMAL_DEVIATION
 from ulpscope.numerics.dtypes import Bools, Floats
 from ulpscope.trace.trainings.limits import (
     LEAST_KNOWN,
     LEAST_NOISE,
-    NORMAL_DEVIATION,
     RECENT,
     REMEMBERED,
     USUAL_RUN,

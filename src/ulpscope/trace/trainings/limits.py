@@ -21,8 +21,6 @@ LEAST_STEPS = 1000
 HEAVIEST_TAIL = 1.0
 """Deviations by which the largest departures of steps exceed their median on average, at least: so few steps cannot
 show a lighter tail. Monitoring."""
-NORMAL_DEVIATION = 1.4826
-"""Standard deviations in a median of absolute departures, of a normal distribution."""
 LEAST_NOISE = 0.02
 """Noise of a logarithm that any number is granted. Monitoring."""
 LEAST_RISE, LEAST_FALL = 3.0, 10.0
